@@ -64,10 +64,8 @@ py::bytes encode(const std::vector<PyFrame>& frames, const Shape& of,
       // A coded block is smaller than a plain one.
       const uint32_t n = layout.elements_of(layout.block_at(aggregator, frame.slot, position));
       frame.blocks.back().coded =
-          !packed &&
-          (layout.shape().arithmetic.integers()
-               ? data.size() > n * sizeof(int32_t)
-               : layout.shape().codec && data.size() < n * size_of(layout.shape().dtype));
+          !packed && ((layout.shape().arithmetic.integers() && data.size() > n * sizeof(int32_t)) ||
+                      (layout.shape().codec && data.size() < n * size_of(layout.shape().dtype)));
     }
     frame.ahead = from_python.ahead;
     frame.exponents = from_python.exponents;

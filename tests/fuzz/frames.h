@@ -22,6 +22,7 @@ inline Shape drawn_shape(Input& in) {
     shape.codec.bits = 4;
   if (shape.codec && !shape.codec.takes(shape.dtype)) shape.codec = {};
   if (how % 4 == 2) shape.arithmetic = Arithmetic::of(ArithmeticKind(how / 4 % 5), shape.dtype, 3);
+  if (shape.arithmetic.integers() && how / 4 / 5 % 2) shape.codec.kind = CodecKind::natural;
   if (how % 4 == 3) {
     shape.aggregators = 1;
     shape.owner = how / 4 % 3;

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _engine_tests import arithmetic, protocol
+from _engine_tests import arithmetic, codec, protocol
 from cases import SCHEDULES, Case, blocks_of, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,14 +23,20 @@ FPISA = st.sampled_from(["fpisa", "fpisa-a"])
 RESULT = 2
 
 
-def network_of(case: Case, inputs: list[np.ndarray], kind: str, **other: Any) -> Network:
+def network_of(
+    case: Case,
+    inputs: list[np.ndarray],
+    kind: str,
+    by: codec.Codec | None = None,
+    **other: Any,
+) -> Network:
     """The case's, with sums in these numbers."""
 
     def made(_: Any, given_: list[np.ndarray], **arguments: Any) -> Network:
         shape = protocol.Shape(
             count=case.count, dtype="float32", block_size=case.block_size,
             aggregators=case.aggregators, slots=case.slots, window=case.window,
-            stripe=case.stripe, arithmetic=kind, workers=case.workers,
+            stripe=case.stripe, arithmetic=kind, workers=case.workers, codec=by or codec.Codec(),
         )  # fmt: skip
         return Network(shape, given_, **arguments)
 
@@ -96,6 +102,39 @@ def test_sums_of_integers_do_not_depend_on_the_order(case: Case, other: str, kin
     )
     again.run()
     assert assert_alike(first).tobytes() == assert_alike(again).tobytes()
+
+
+@settings(max_examples=50)
+@given(
+    case=cases(dtype=FLOAT32),
+    other=st.sampled_from(list(SCHEDULES)),
+    kind=INTEGERS,
+    special=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_sums_of_powers_of_two_are_exact_in_any_order_of_messages(
+    case: Case, other: str, kind: str, special: bool, seed: int
+) -> None:
+    inputs, natural = spread(case, special), codec.Codec("natural", seed=seed)
+    first = network_of(case, inputs, kind, natural, ordered=False)
+    first.run()
+    again = network_of(
+        case, inputs, kind, natural, ordered=False, later=SCHEDULES[other], seed=case.seed + 1
+    )
+    again.run()
+    result = assert_alike(first)
+    assert result.tobytes() == assert_alike(again).tobytes()
+    bits = arithmetic.bits_for(len(inputs))
+    for number, at in enumerate(range(0, case.count, case.block_size)):
+        rows = np.stack([array[at : at + case.block_size] for array in inputs])
+        exponent = max(arithmetic.exponent_of(row) for row in rows)
+        sent = [
+            arithmetic.from_codes(arithmetic.to_codes(row, exponent, bits, seed, rank, number)[0])
+            for rank, row in enumerate(rows)
+        ]
+        sums = arithmetic.to_floats(np.sum(sent, 0, dtype=np.int64), exponent, bits)
+        expected = arithmetic.with_no_numbers(rows, sums, added=False)
+        np.testing.assert_array_equal(result[at : at + case.block_size], expected)
 
 
 @settings(max_examples=50)
@@ -208,6 +247,30 @@ def test_blocks_of_integers(blocks: bytes) -> None:
     at = len(bytes_) - len(blocks)
     with pytest.raises(EngineError, match="integers that nothing writes"):
         protocol.decode(bytes_[:at] + b"\x02" + bytes_[at + 1 :], SHAPE)
+
+
+NATURAL = protocol.Shape(
+    count=893, dtype="float32", block_size=10, window=4, stripe=2, arithmetic="integer", workers=3,
+    codec=codec.Codec("natural"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("blocks", [b"\x02" + bytes(10), b"\x03" + bytes(50), b"\x00" + bytes(40)])
+def test_blocks_of_codes(blocks: bytes) -> None:
+    """Contributions have them, where the ranks have agreed on the codec; results do not."""
+    frame = Frame(round=1, bound=9, blocks=[(3, blocks, False)])
+    bytes_ = protocol.encode([frame], NATURAL, shape=NATURAL)
+    assert protocol.decode(bytes_, NATURAL)["shape"] == NATURAL
+    assert bytes(protocol.decode(bytes_, NATURAL)["frames"][0].blocks[0][1]) == blocks
+    with pytest.raises(EngineError, match="malformed"):
+        protocol.decode(bytes_[:-1], NATURAL)
+    at = len(bytes_) - len(blocks)
+    with pytest.raises(EngineError, match="integers that nothing writes"):
+        protocol.decode(bytes_[:at] + b"\x04" + bytes_[at + 1 :], NATURAL)
+    if blocks[0]:
+        result = protocol.encode([frame], NATURAL, kind=RESULT)
+        with pytest.raises(EngineError, match="integers that nothing writes"):
+            protocol.decode(result, NATURAL)
 
 
 def test_impossible_arithmetic() -> None:

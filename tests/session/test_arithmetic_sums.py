@@ -74,6 +74,34 @@ def test_infinities_pass_a_tree_of_aggregators(kind: str) -> None:
         )
 
 
+@pytest.mark.parametrize("values", [{}, {"block_size": 100, "streams": 2}, {"levels": "2x2"}])
+def test_powers_of_two_have_the_same_bits_in_every_run(values: dict[str, Any]) -> None:
+    """Whatever the order in which messages come; and they take a byte an element up."""
+    by = codec.Codec("natural", seed=5)
+
+    def work(rank: int, group: Any) -> list[bytes]:
+        made = []
+        for _ in range(3):
+            out = np.empty(COUNT, np.float32)
+            group.allreduce(tensor(rank), out, codec=by)
+            in_place = tensor(rank)
+            group.allreduce(in_place, in_place, codec=by)
+            made += [out.tobytes(), in_place.tobytes()]
+        return made
+
+    runs = [
+        bytes_
+        for rank in all_well(in_threads(4, work, arithmetic="integer", slots=4, **values))
+        for bytes_ in rank
+    ]
+    assert len(set(runs)) == 1
+    got = np.frombuffer(runs[0], np.float32)
+    exact = np.sum([tensor(rank) for rank in range(4)], 0, dtype=np.float64)
+    assert 0 < np.linalg.norm(got - exact) / np.linalg.norm(exact) < 0.2
+    # Each number lies from 1 to 2, so that each draw is 1 or 2: exact sums are whole numbers.
+    assert (got == got.round()).all()
+
+
 def test_sums_of_integers_are_the_same_in_every_run() -> None:
     assert sums(5, "integer")[0].tobytes() == sums(5, "switchml", slots=3)[0].tobytes()
 

@@ -301,10 +301,7 @@ void Communicator::check_arithmetic(const Call& call, int rank) const {
   if (agreed_->settings.arithmetic == ArithmeticKind::floats) return;
   const std::string setting =
       std::string("OMNIHVD_ARITHMETIC=") + name_of(agreed_->settings.arithmetic);
-  const bool adds_codes = call.codec.kind == CodecKind::natural &&
-                          Arithmetic{agreed_->settings.arithmetic, 0}.integers() &&
-                          !agreed_->settings.inline_at.empty();
-  if (call.codec && !adds_codes)
+  if (!Arithmetic{agreed_->settings.arithmetic, 0}.admits(call.codec))
     throw Error(setting + " sums float32 as they are, and not what the codec " +
                 name_of(call.codec) + " makes of them: leave out the setting, or the codec");
   if (Arithmetic::takes(call.dtype) || !info_of(call.dtype).is_float || rank != 0) return;

@@ -51,7 +51,8 @@ struct GroupInfo {
     Shape shape = Shape::fit(count, dtype, block_size ? block_size : settings.block_size, shares,
                              settings.slots * settings.streams, settings.message_bytes, codec);
     shape.owner = owner;
-    if (!codec) shape.arithmetic = Arithmetic::of(settings.arithmetic, dtype, workers);
+    const Arithmetic own = Arithmetic::of(settings.arithmetic, dtype, workers);
+    if (own.admits(codec)) shape.arithmetic = own;
     return shape;
   }
 

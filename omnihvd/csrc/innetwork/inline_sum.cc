@@ -116,9 +116,8 @@ struct InlineSum::Sum {
 
 SumMade InlineSum::run(const Call& call, Library& library) {
   // Codecs stream, unless OMNIHVD_ARITHMETIC asks for what an aggregator adds.
-  const bool adds_codes =
-      call.codec.kind == CodecKind::natural && Arithmetic{settings_.arithmetic, 0}.integers();
-  if (!inline_takes(call.dtype) || call.scatters() || (call.codec && !adds_codes))
+  if (!inline_takes(call.dtype) || call.scatters() ||
+      !Arithmetic{settings_.arithmetic, 0}.admits(call.codec))
     return Streamed::run(call, library);
   if (call.in != call.out) {
     std::memcpy(call.out, call.in, call.bytes());

@@ -51,20 +51,23 @@ void put_no_numbers(const void* marks, size_t n, void* block) {
 }
 
 size_t integers_of_block(const void* block, uint32_t n, uint8_t exponent, Arithmetic arithmetic,
-                         uint8_t* made, BlockRef* read) {
+                         const uint64_t* key, uint8_t* made, BlockRef* read) {
   const BlockOps& ops = block_ops(DType::i32);
+  const IntegerOps& to = integer_ops();
   uint8_t* const integers = made + 1;
-  const bool numbers = integer_ops().from_floats(block, n, exponent, arithmetic.bits, integers);
-  const size_t bytes = integer_block_bytes(n, !numbers);
-  if (numbers && !arithmetic.dense() &&
+  const bool numbers =
+      key ? to.codes_from_floats(block, n, exponent, arithmetic.bits, *key, integers)
+          : to.from_floats(block, n, exponent, arithmetic.bits, integers);
+  made[0] = uint8_t((numbers ? 0 : kNoNumbers) | (key ? kCodes : 0));
+  const size_t bytes = integer_block_bytes(n, made[0]);
+  if (!key && numbers && !arithmetic.dense() &&
       worth_packing(n, ops.count_nonzero(integers, n), sizeof(int32_t))) {
     read->data = made + bytes;
     read->bytes = uint32_t(ops.pack(integers, n, made + bytes));
     read->packed = true;
     return bytes + read->bytes;
   }
-  made[0] = !numbers;
-  if (!numbers) mark_no_numbers(block, n, integers + n * sizeof(int32_t));
+  if (!numbers) mark_no_numbers(block, n, made + bytes - n * sizeof(int32_t));
   read->data = made;
   read->bytes = uint32_t(bytes);
   read->coded = true;

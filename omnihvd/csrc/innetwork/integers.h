@@ -57,7 +57,7 @@ void put_no_numbers(const void* marks, size_t n, void* block);
 
 // The form in which a block travels, as ArithmeticOps has it.
 size_t integers_of_block(const void* block, uint32_t n, uint8_t exponent, Arithmetic arithmetic,
-                         uint8_t* made, BlockRef* read);
+                         const uint64_t* key, uint8_t* made, BlockRef* read);
 void block_of_integers(const BlockRef& sum, uint32_t n, Arithmetic arithmetic, bool zero,
                        void* block);
 

@@ -13,7 +13,9 @@ namespace {
 void register_all() {
   static constexpr ArithmeticOps kArithmetic = {
       fpisa::ops, [](const void* block, size_t n) { return integer_ops().exponent(block, n); },
-      integers_of_block, block_of_integers};
+      integers_of_block,
+      [](const uint8_t* codes, size_t n, void* to) { integer_ops().from_codes(codes, n, to); },
+      block_of_integers};
   register_arithmetic(kArithmetic);
   register_algorithm("inline", &InlineSum::create);
   register_transport("udp", [](const TransportOptions& o) { return make_udp_transport(o); });

@@ -19,14 +19,16 @@ class BlockCoder {
            (!codec_.lossy() || bitmap_bytes(n) + nonzero * element_ <= coded_bytes(coding_, n));
   }
 
+  // The key of the block's random numbers.
+  uint64_t key(uint64_t block) const { return block_key(codec_.seed, who_, block); }
+
   // Returns the bytes written to `out`, fewer than the block has; 0: send the block as it is.
   size_t encode(uint64_t block, const void* data, size_t n, uint8_t* out) const {
     if (!codec_) return 0;
     if (!codec_.lossy()) return ops_.encode_lossless(element_, data, n, out);
     const size_t bytes = coded_bytes(coding_, n);
     if (bytes >= n * sizeof(float)) return 0;
-    const uint64_t key = block_key(codec_.seed, who_, block);
-    return ops_.encode(coding_, key, data, n, out) ? bytes : 0;
+    return ops_.encode(coding_, key(block), data, n, out) ? bytes : 0;
   }
 
   // Throws Error if no encoder writes this.

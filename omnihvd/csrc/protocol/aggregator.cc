@@ -15,9 +15,9 @@ Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, u
                        uint32_t streams, bool ordered, std::optional<uint32_t> below)
     : layout_(layout),
       ops_(sum_ops(layout.shape().arithmetic, layout.shape().dtype)),
-      received_(layout.shape().codec, contribution_coding(layout.shape().codec), kSums,
+      received_(layout.shape().sums_codec(), contribution_coding(layout.shape().codec), kSums,
                 layout.shape().dtype),
-      to_send_(layout.shape().codec,
+      to_send_(layout.shape().sums_codec(),
                below ? contribution_coding(layout.shape().codec) : sum_coding(layout.shape().codec),
                below.value_or(kSums), layout.shape().dtype),
       index_(index),
@@ -287,7 +287,7 @@ void Aggregator::take_sums(Slot& slot) {
     // Sums that stay in this process are not encoded.
     const bool goes = !layout_.shape().for_one();
     const bool packed = goes && !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n));
-    if (!version.packed && (packed || (goes && layout_.shape().codec))) {
+    if (!version.packed && (packed || (goes && layout_.shape().sums_codec()))) {
       ask_for_memory();
       version.packed.reset(new uint8_t[packed_bytes_]);
     }

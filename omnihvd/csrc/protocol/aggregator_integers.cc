@@ -8,14 +8,19 @@ namespace omnihvd {
 
 void Aggregator::add_integers(Version& version, size_t index, const uint8_t* block, size_t n,
                               bool first) {
-  const uint8_t* const integers = block + 1;
+  const uint8_t* integers = block + 1;
+  if (block[0] & kCodes) {
+    arithmetic_ops().from_codes(integers, n, decoded_.data());
+    integers = decoded_.data();
+  }
   (first ? ops_.store : ops_.add)(accumulator(version, index), integers, n);
-  if (!block[0]) return;
+  if (!(block[0] & kNoNumbers)) return;
+  const uint8_t* const marks = block + integer_block_bytes(n, block[0]) - n * sizeof(int32_t);
   std::vector<int32_t>& all = version.no_numbers[index];
   all.resize(n);
   for (size_t i = 0; i < n; ++i) {
     int32_t mark;
-    std::memcpy(&mark, integers + (n + i) * sizeof mark, sizeof mark);
+    std::memcpy(&mark, marks + i * sizeof mark, sizeof mark);
     all[i] |= mark;
   }
 }
@@ -26,11 +31,11 @@ BlockRef Aggregator::with_no_numbers(Version& version, size_t index, uint64_t po
                                      size_t used) {
   if (!version.packed) version.packed.reset(new uint8_t[packed_bytes_]);
   uint8_t* const made = version.packed.get() + used;
-  made[0] = 1;
+  made[0] = kNoNumbers;
   std::memcpy(made + 1, accumulator(version, index), n * sizeof(int32_t));
   std::memcpy(made + 1 + n * sizeof(int32_t), version.no_numbers[index].data(),
               n * sizeof(int32_t));
-  const size_t bytes = integer_block_bytes(n, true);
+  const size_t bytes = integer_block_bytes(n, kNoNumbers);
   return {position, made, uint32_t(bytes), false, nullptr, nullptr, true};
 }
 

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "numeric/codec.h"
 #include "numeric/dtype.h"
 
 namespace omnihvd {
@@ -31,10 +32,13 @@ constexpr uint8_t integer_bits_for(uint32_t workers) {
 }
 constexpr uint8_t kLargestExponent = 254;
 
-// The wire form of a block of integers that is not packed: a byte, 1 if it has NaN or infinities;
-// one int32 per element; and then, in such a block, a mark per element (innetwork/integers.h).
-constexpr size_t integer_block_bytes(size_t n, bool no_numbers) {
-  return 1 + n * sizeof(int32_t) * (no_numbers ? 2 : 1);
+// The wire form of a block of integers that is not packed: a byte of these flags; for each element
+// an int32, or with kCodes, in contributions under the codec natural, a code of a byte; and then,
+// with kNoNumbers, a mark for each element (innetwork/integers.h).
+constexpr uint8_t kNoNumbers = 1, kCodes = 2;
+constexpr size_t integer_block_bytes(size_t n, uint8_t flags) {
+  return 1 + n * (flags & kCodes ? 1 : sizeof(int32_t)) +
+         n * (flags & kNoNumbers ? sizeof(int32_t) : 0);
 }
 
 struct Arithmetic {
@@ -54,6 +58,10 @@ struct Arithmetic {
     return kind <= ArithmeticKind::fpisa_a && (integers() ? bits >= 1 && bits <= 30 : bits == 0);
   }
   static bool takes(DType dtype) { return dtype == DType::f32; }
+  // Does it sum what the codec makes of float32? Powers of two are integers.
+  bool admits(const Codec& codec) const {
+    return !codec || (integers() && codec.kind == CodecKind::natural);
+  }
   bool operator==(const Arithmetic& o) const { return kind == o.kind && bits == o.bits; }
 
   // The arithmetic for a sum over so many workers.
@@ -73,9 +81,10 @@ struct ArithmeticOps {
   // 1 .. kLargestExponent, over the finite numbers of a block.
   uint8_t (*exponent)(const void* block, size_t n);
   // Writes a block's integers, scaled by that exponent, to `made`, and sets all of `read` but its
-  // position. Returns the bytes of `made` that it used.
+  // position. Returns the bytes of `made` that it used. key: if not null, makes codes by it.
   size_t (*to_integers)(const void* block, uint32_t n, uint8_t exponent, Arithmetic arithmetic,
-                        uint8_t* made, BlockRef* read);
+                        const uint64_t* key, uint8_t* made, BlockRef* read);
+  void (*from_codes)(const uint8_t* codes, size_t n, void* integers);
   // Writes a sum of integers as floats. zero: the block is zero so far.
   void (*from_integers)(const BlockRef& sum, uint32_t n, Arithmetic arithmetic, bool zero,
                         void* block);

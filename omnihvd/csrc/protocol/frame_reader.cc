@@ -63,8 +63,9 @@ const uint8_t* MessageReader::read_coded(const Shape& shape, uint32_t n, uint32_
   const Codec& codec = shape.codec;
   if (shape.arithmetic.integers()) {
     if (remaining() == 0) malformed("ends early");
-    if (data_[at_] > 1) malformed("a block of integers that nothing writes");
-    *bytes = uint32_t(integer_block_bytes(n, data_[at_] == 1));
+    const int codes = codec && header_.kind == Kind::contribution ? kCodes : 0;
+    if (data_[at_] & ~(kNoNumbers | codes)) malformed("a block of integers that nothing writes");
+    *bytes = uint32_t(integer_block_bytes(n, data_[at_]));
     return take(*bytes);
   }
   if (codec.kind == CodecKind::lossless) {

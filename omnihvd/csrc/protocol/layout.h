@@ -33,7 +33,7 @@ struct Shape {
   uint32_t window = 1;    // blocks per slot: the most that one message sums; a multiple of stripe
   uint32_t stripe = 1;    // blocks
   Codec codec;            // must support the dtype
-  Arithmetic arithmetic;  // must support the dtype; excludes a codec, unless it is the dtype's own
+  Arithmetic arithmetic;  // must support the dtype, and admit the codec if not the dtype's own
   // In a reduce: the rank that alone gets the sums, since it has the one aggregator.
   static constexpr uint32_t kAll = UINT32_MAX;
   uint32_t owner = kAll;
@@ -50,13 +50,15 @@ struct Shape {
   uint32_t share_of(uint32_t aggregator) const { return for_one() ? owner : aggregator; }
   uint64_t blocks() const { return (count + block_size - 1) / block_size; }
   size_t block_bytes() const { return size_t(block_size) * size_of(dtype); }
+  // The codec by which aggregators decode and encode.
+  Codec sums_codec() const { return arithmetic ? Codec() : codec; }
   // At most: an aggregator's sum of a block, and the block that it encodes from that.
   size_t sum_bytes() const {
     return size_t(block_size) *
            (arithmetic.registers() ? kRegisterBytes : accumulator_size_of(dtype));
   }
   size_t made_bytes() const {
-    return arithmetic.integers() ? integer_block_bytes(block_size, true) : block_bytes();
+    return arithmetic.integers() ? integer_block_bytes(block_size, kNoNumbers) : block_bytes();
   }
 
   // Fits windows and slots to the tensor: windows of about message_bytes, and no more slots than

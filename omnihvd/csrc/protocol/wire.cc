@@ -186,8 +186,8 @@ Shape MessageReader::shape() {
   if (!is_valid(shape.codec) || (shape.codec && !shape.codec.takes(DType(wire.dtype))))
     malformed("impossible codec");
   shape.arithmetic = {ArithmeticKind(wire.arithmetic % 8), uint8_t(wire.arithmetic / 8)};
-  if (!shape.arithmetic.is_valid() ||
-      (shape.arithmetic && (shape.codec || !Arithmetic::takes(DType(wire.dtype)))))
+  if (!shape.arithmetic.is_valid() || (shape.arithmetic && (!shape.arithmetic.admits(shape.codec) ||
+                                                            !Arithmetic::takes(DType(wire.dtype)))))
     malformed("impossible arithmetic");
   shape.count = wire.count;
   shape.dtype = DType(wire.dtype);
