@@ -44,7 +44,7 @@ def run(
     """
     outcome: dict[str, Any] = {"first_seed": first, "failed_seed": None, "failure": None}
     if resume and to and (saved := to.read_text()):
-        outcome.update(json.loads(saved))
+        outcome.update(json.loads(saved), failed_seed=None, failure=None)
     counts = Counter(outcome.get("counts", {}))
     before_s, done = outcome.get("took_s", 0.0), counts["jobs"]
     first, jobs = outcome["first_seed"] + done, jobs - done

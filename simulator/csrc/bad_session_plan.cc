@@ -203,7 +203,7 @@ SessionPlan make_session_plan(Prng& prng, bool long_sums) {
     plan.refused = prng.one_of<double>({0.001, 0.01, 0.1});
   }
   plan.rare = prng.one_of<double>({0, 0.05, 0.5});
-  if (!long_sums && std::min(plan.faults.lost, plan.faults.late) > 0.1) plan.timeout_us *= 4;
+  if (std::min(plan.faults.lost, plan.faults.late) > 0.1) plan.timeout_us *= 4;
   for (GroupPlan& group : plan.groups)
     for (Settings& settings : group.settings) settings.timeout_s = double(plan.timeout_us) * 1e-6;
   return plan;

@@ -39,7 +39,7 @@ struct SessionPlan {
   bool long_sums = false;   // of many rounds, over trees and referred memory; few processes die
   uint32_t machines = 1;    // of ranks
   uint32_t dedicated = 0;   // machines of aggregators, numbered after these
-  uint64_t timeout_us = 0;  // OMNIHVD_TIMEOUT; longer where each of hundreds of rounds takes 0.2 s
+  uint64_t timeout_us = 0;  // OMNIHVD_TIMEOUT; longer where rounds take 0.2 s and more
   std::vector<GroupPlan> groups;
   Faults faults;
   struct Crash {
