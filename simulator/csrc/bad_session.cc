@@ -13,7 +13,7 @@
 namespace omnihvd::simulation {
 namespace {
 
-constexpr uint64_t kLongest = 36'000'000'000;  // microseconds
+constexpr uint64_t kLongest = 144'000'000'000;  // microseconds
 constexpr uint64_t kSettles = 60'000'000;
 constexpr uint64_t kMostEvents = 20'000'000;
 constexpr uint32_t kBeginnings = 3;  // of a machine's processes
