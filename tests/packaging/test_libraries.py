@@ -14,7 +14,9 @@ import pytest
 from omnihvd import engine
 
 # Namespaces and prefixes of what lies beside the core.
-BESIDE = re.compile(r"simulat|nccl|cuda|inline|innetwork|datagram|udp|fpisa", re.IGNORECASE)
+BESIDE = re.compile(
+    r"simulation::|simulator|nccl|cuda|inline|innetwork|datagram|udp|fpisa", re.IGNORECASE
+)
 INNETWORK = "libomnihvd_innetwork.so"
 
 SUM = """
