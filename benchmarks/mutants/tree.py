@@ -101,8 +101,6 @@ class Tree:
         ccache = [word] if (word := shutil.which("ccache")) else []
         for source in sorted((self.root / "tests" / "fuzz").glob("*.cc")):
             program = into / source.stem
-            if source.stem in ("support", "mutate"):
-                continue
             # Also if it is there: the mutants of its headers may have other numbers now.
             command = [*ccache, "c++", "-std=c++17", *FLAGS.split(), f"-I{self.root / CXX}",
                        f"-I{self.root}", str(source), "-c", "-o", f"{program}.o"]  # fmt: skip

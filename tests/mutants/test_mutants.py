@@ -140,7 +140,7 @@ def test_fuzz_programs_of_an_earlier_tree_are_built_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy, compiled = tree.Tree(tmp_path), []
-    for name in ("one", "support"):
+    for name in ("one", "linked/support"):
         copy.write(f"tests/fuzz/{name}.cc", b"// its headers number the mutants\n")
     old = copy.root / "build" / "fuzz" / "one"
     old.parent.mkdir(parents=True)

@@ -14,7 +14,7 @@
 #include <iterator>
 #include <random>
 
-#include "input.h"
+#include "../input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
