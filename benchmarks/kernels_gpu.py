@@ -37,9 +37,11 @@ from unittest import mock
 
 import numpy as np
 
-from omnihvd import engine, kernels
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks.gpu_times import REPEATS, SAMPLES, graph_of, us, usable_gpu  # noqa: E402
+from omnihvd import engine, kernels  # noqa: E402
 
-REPEATS, SAMPLES = 10, 15
 RANKS = 8  # of `add`
 RATIO = 0.05  # of block_topk
 CODECS = {
@@ -57,21 +59,7 @@ DTYPES = ("float16", "float32", "float64", "int8", "int32", "int64")
 
 def samples(cupy: Any, stream: Any, work: Callable[[], object]) -> list[float]:
     """Seconds on the device of one `work`, which must only queue on the stream."""
-    work()  # compiles, and allocates
-    stream.synchronize()
-    stream.begin_capture()
-    for _ in range(REPEATS):
-        work()
-    graph = stream.end_capture()
-    seconds = []
-    for _ in range(SAMPLES + 2):
-        start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record(stream)
-        graph.launch(stream)
-        end.record(stream)
-        end.synchronize()
-        seconds.append(cupy.cuda.get_elapsed_time(start, end) / 1e3 / REPEATS)
-    return seconds[2:]
+    return [time / 1e6 / REPEATS for time in us(cupy, stream, graph_of(stream, work))]
 
 
 def tensor_of(cupy: Any, dtype: str, elements: int, block_size: int, density: float) -> Any:
@@ -209,12 +197,7 @@ def main() -> None:
     parser.add_argument("--block-size", type=int, choices=kernels.BLOCK_SIZES, default=256)
     parser.add_argument("--json", type=Path, help="write the results, with raw samples, here")
     args = parser.parse_args()
-    try:
-        import cupy
-
-        name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    except Exception as error:
-        sys.exit(f"no usable GPU: {error}")
+    cupy, name = usable_gpu()
 
     date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     print(f"{name}, {date}, {args.dtype}, blocks of {args.block_size} elements")

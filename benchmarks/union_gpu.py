@@ -26,6 +26,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from benchmarks.gpu_times import REPEATS, SAMPLES, graph_of, once, us, usable_gpu  # noqa: E402
 from omnihvd import kernels  # noqa: E402
 
 # As in kernels/abi.cuh.
@@ -37,7 +38,6 @@ REST = np.dtype([("asked", "<u4"), ("answered", "<u4"), ("blocks", "<u8")]
                 + [(name, "<u4") for name in ("dtype", "failed", "alone", "lost")])  # fmt: skip
 SEEN = np.dtype([(name, "<u8") for name in ("number", "united", "own", "trailer")])
 CHUNK_WORDS = 128  # union_steps.cc
-REPEATS, SAMPLES = 10, 15
 PRODUCTS = 40
 u32, u64 = np.uint32, np.uint64
 
@@ -128,30 +128,6 @@ class Chain:
         self.rest(capacity)
 
 
-def graph_of(stream: Any, work: Callable[[], object]) -> Callable[[], object]:
-    work()
-    stream.synchronize()
-    stream.begin_capture()
-    for _ in range(REPEATS):
-        work()
-    graph = stream.end_capture()
-    return lambda: graph.launch(stream)
-
-
-def once(cupy: Any, stream: Any, work: Callable[[], object]) -> float:
-    """The time of `work` on the device, which must only queue on the stream."""
-    start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    start.record(stream)
-    work()
-    end.record(stream)
-    end.synchronize()
-    return 1e3 * float(cupy.cuda.get_elapsed_time(start, end))
-
-
-def us(cupy: Any, stream: Any, work: Callable[[], object]) -> list[float]:
-    return [once(cupy, stream, work) for _ in range(SAMPLES + 2)][2:]
-
-
 def chain_of(cupy: Any, megabytes: int, density: float, stream: Any) -> tuple[Chain, int]:
     """A chain that has marked its blocks, and the number of its union's."""
     elements = megabytes * 250_000
@@ -219,12 +195,7 @@ def main() -> None:
     parser.add_argument("--densities", type=float, nargs="+", default=[0.01, 0.1, 0.3])
     parser.add_argument("--json", type=Path, help="write the results, with raw samples, here")
     args = parser.parse_args()
-    try:
-        import cupy
-
-        name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    except Exception as error:
-        sys.exit(f"no usable GPU: {error}")
+    cupy, name = usable_gpu()
     print(name, "float32, blocks of 256 elements, us")
     results: list[dict[str, Any]] = []
 

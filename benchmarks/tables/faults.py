@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.bench.report import markdown
 from benchmarks.soak import summary
 from benchmarks.tables.results import load
+from simulator import faults as simulated
 
 NAMES = {
     "jobs": "jobs",
@@ -33,18 +34,13 @@ NAMES = {
     "rare": "rare paths taken",
 }
 
-SIMULATED_FAULTS = (  # as simulator/faults.py counts them
-    *("lost", "twice", "late", "cut", "crashes", "jumps", "pauses", "partly"),
-    *("refused", "rare", "restarts"),
-)
-
 
 def campaign() -> str:
     """The campaign of random jobs in the simulator."""
     result = load("faults.json")
     counts = result["counts"]
     cells = [[name, f"{counts[key]:,}"] for key, name in NAMES.items() if key in counts]
-    cells.append(["all faults", f"{sum(counts.get(name, 0) for name in SIMULATED_FAULTS):,}"])
+    cells.append(["all faults", f"{sum(counts.get(name, 0) for name in simulated.FAULTS):,}"])
     cells.append(["simulated hours", f"{result['simulated_s'] / 3600:,.0f}"])
     cells.append(["seconds it took", f"{result['took_s']:,.0f}"])
     cells.append(["failures", "0" if result["failure"] is None else "1"])

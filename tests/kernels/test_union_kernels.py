@@ -8,7 +8,7 @@ import sys
 import pytest
 from union_kernels import check_union_kernels
 
-from benchmarks import union_gpu
+from benchmarks import gpu_times, union_gpu
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_union_kernels(no_gpu, double, dtype, block_size, size):
 def test_the_benchmark(no_gpu, double, tmp_path, monkeypatch, capsys):
     double.cuda.runtime.getDeviceProperties = lambda _: {"name": b"none"}
     monkeypatch.setattr(union_gpu, "beside_products", lambda *_: {"us": {"alone": [1.0]}})
-    monkeypatch.setattr(union_gpu, "SAMPLES", 2)
+    monkeypatch.setattr(gpu_times, "SAMPLES", 2)
     output = tmp_path / "union.json"
     words = ["union_gpu.py", "--megabytes", "1", "--densities", "0.1", "--json", str(output)]
     monkeypatch.setattr(sys, "argv", words)

@@ -6,29 +6,21 @@ natural.py horovod|torch WAY    the way that the sums go
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 
 import torch
+from begin import begin
+
+import omnihvd
+from omnihvd import OmniReduce
 
 library, way = sys.argv[1:]
-torch.set_num_threads(1)
+rank, size = begin(library)
 if library == "torch":
     import torch.distributed as dist
 
-    import omnihvd.torch
-    from omnihvd import OmniReduce
     from omnihvd.torch.hook import average
-
-    dist.init_process_group("gloo", timeout=timedelta(seconds=40))
-    rank, size = dist.get_rank(), dist.get_world_size()
 else:
     import horovod.torch as hvd
-
-    import omnihvd
-    from omnihvd import OmniReduce
-
-    hvd.init()
-    rank, size = hvd.rank(), hvd.size()
 before = omnihvd.Statistics()
 
 

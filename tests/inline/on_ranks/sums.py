@@ -12,29 +12,21 @@ import signal
 import sys
 import threading
 import time
-from datetime import timedelta
 from typing import Any
 
 import torch
+from begin import begin
+
+import omnihvd
 
 library, aggregator = sys.argv[1], int(sys.argv[2])
-torch.set_num_threads(1)
+rank, size = begin(library)
 if library == "torch":
     import torch.distributed as dist
     from torch.distributed import DistBackendError as Failed
-
-    import omnihvd.torch
-
-    dist.init_process_group("gloo", timeout=timedelta(seconds=40))
-    rank, size = dist.get_rank(), dist.get_world_size()
 else:
     import horovod.torch as hvd
     from horovod.common.exceptions import HorovodInternalError as Failed
-
-    import omnihvd
-
-    hvd.init()
-    rank, size = hvd.rank(), hvd.size()
 before = omnihvd.Statistics()
 
 
