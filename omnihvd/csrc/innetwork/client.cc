@@ -101,7 +101,7 @@ void InlineClient::sum(void* data, uint64_t count, DType dtype, bool dense,
   if (!failure_.empty()) throw Error(failure_);
   if (options_.numbers == INLINE_NATURAL)
     codec = {CodecKind::natural, 0, false, uint32_t(options_.session) + sums_++};
-  if (codec && !welcome_->exponent)
+  if (codec && !(welcome_->flags & INLINE_CODES))
     fail(
         "adds no powers of two of natural(): start it with --udp or --af-xdp in place of --xdp, or "
         "leave out the codec, or OMNIHVD_ARITHMETIC");

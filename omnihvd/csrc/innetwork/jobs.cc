@@ -178,12 +178,11 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   job.refusals.clear();
   inline_head welcome = head;
   welcome.kind = INLINE_WELCOME;
-  welcome.flags = 0;
+  welcome.flags = plane_.adds(INLINE_NATURAL) ? INLINE_CODES : 0;
   welcome.job = uint16_t(*at);
   welcome.slot = slots_;
   welcome.block = group_;
   welcome.next = group_port_;
-  welcome.exponent = plane_.adds(INLINE_NATURAL);
   if (head.flags & INLINE_REPEAT) tell_of_round(*at, head, &welcome);
   secret_.sign(welcome, answer->bytes);
   return {};

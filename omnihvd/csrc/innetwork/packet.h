@@ -36,7 +36,7 @@ enum inline_flags {
   INLINE_REPEAT = 2,  // a retransmission, as long as with a block: the answer reuses its room. In a
                       // welcome: it answers a repeated join
   INLINE_THERE = 4,   // in a welcome: the awaited result is complete
-  INLINE_CODES = 8,   // the contribution has room for codes, in place of int32
+  INLINE_CODES = 8,   // it has room for codes, not int32. In a welcome: workers may send them
 };
 
 struct inline_head {
@@ -51,8 +51,7 @@ struct inline_head {
                   // repeated join: the round that the slot awaits; in its welcome: the workers that
                   // this round waits for, as bits
   __u32 next;     // the sender's next non-zero block of the slot; in a result: the smallest of all
-  __u8 exponent;  // of that block: the largest over the workers that have it. In a welcome: may
-                  // workers send codes?
+  __u8 exponent;  // of that block: the largest over the workers that have it
   __u8 numbers;   // in a join
   __u16 what;  // 8 bits of what the worker sums, and their inverse; in a result: those of all, ORed
 };

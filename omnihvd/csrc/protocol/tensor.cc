@@ -59,7 +59,7 @@ uint8_t HostTensor::exponent(uint64_t block) {
 
 BlockRef HostTensor::read_integers(uint64_t block, uint64_t position, uint8_t exponent) {
   BlockRef read{position, nullptr, 0, false};
-  const uint64_t key = to_send_.key(block);
+  const uint64_t key = layout_.shape().codec ? to_send_.key(block) : 0;
   scratch_used_ += arithmetic_ops().to_integers(
       in_ + block * block_bytes_, layout_.elements_of(block), exponent, layout_.shape().arithmetic,
       layout_.shape().codec ? &key : nullptr, scratch_.data() + scratch_used_, &read);
