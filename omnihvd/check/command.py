@@ -20,9 +20,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="omnihvd check", description=__doc__)
     parser.add_argument("--settings", action="store_true", help="list all settings, and end")
     parser.add_argument("--json", action="store_true", help="print all findings as JSON")
-    of_job = "on all ranks (`mpirun -np 4 omnihvd check --job`): compare versions, settings and "
-    of_job += "secrets, measure the links, and verify a sum"
-    parser.add_argument("--job", action="store_true", help=of_job)
+    parser.add_argument(
+        "--job",
+        action="store_true",
+        help="on all ranks (`mpirun -np 4 omnihvd check --job`): compare versions, settings and "
+        "secrets, measure the links, and verify a sum",
+    )
     chosen = parser.parse_args(arguments)
     if chosen.settings:
         print(settings_table())
