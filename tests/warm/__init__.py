@@ -13,11 +13,10 @@ import atexit
 import functools
 import os
 import re
-import shutil
+import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,9 +35,9 @@ def warm(words: Sequence[object]) -> list[str]:
     framework = next(filter(None, found), None) if python == sys.executable else None
     if framework is None or any(name in os.environ for name in WATCHED_BY):
         return [python, script, *others]
-    process, path = server(framework)
+    process, name = server(framework)
     client = str(HERE / "client.py")
-    return [python, "-ISs", client, str(process), path, str(Path(script).absolute()), *others]
+    return [python, "-ISs", client, str(process), name, str(Path(script).absolute()), *others]
 
 
 def framework_of(script: str) -> str | None:
@@ -54,14 +53,15 @@ def framework_of(script: str) -> str | None:
 
 @functools.cache
 def server(framework: str) -> tuple[int, str]:
-    """Its process and its socket. It ends with this process."""
-    folder = tempfile.mkdtemp(prefix="warm-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = str(Path(folder) / framework)
+    """Its process and the name of its abstract socket. It ends with this process.
+
+    A file would be removed by the first fork of this process that ends as Python does.
+    """
+    name = f"warm-{secrets.token_hex(8)}"
     environment = {**os.environ, **ENVIRONMENT}
     environment.pop("PYTHONPATH", None)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(path)
+        listening.bind(f"\0{name}")
         listening.listen(64)
         number = listening.fileno()
         process = subprocess.Popen(
@@ -74,4 +74,4 @@ def server(framework: str) -> tuple[int, str]:
             preexec_fn=end_with_parent,
         )
     atexit.register(process.kill)
-    return process.pid, path
+    return process.pid, name

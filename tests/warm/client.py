@@ -1,6 +1,6 @@
 """Stands where a script would: has a server run it, and ends as it does.
 
-    python -ISs client.py SERVER'S-PROCESS SOCKET SCRIPT WORDS...
+    python -ISs client.py SERVER'S-PROCESS ABSTRACT-SOCKET SCRIPT WORDS...
 
 The server's environment must be the job's where a library reads it while it is imported, and its
 namespaces must be this process's. Where they are not, this process starts Python by itself.
@@ -52,7 +52,7 @@ def number(server: socket.socket) -> int:
 
 
 def main() -> None:
-    process, path, *words = sys.argv[1:]
+    process, name, *words = sys.argv[1:]
     if not alike(process):
         os.execv(sys.executable, [sys.executable, *words])
     child, early_signals = 0, []
@@ -63,10 +63,10 @@ def main() -> None:
         else:
             early_signals.append(signum)
 
-    for name in FORWARDED:
-        signal.signal(getattr(signal, f"SIG{name}"), forward)
+    for short in FORWARDED:
+        signal.signal(getattr(signal, f"SIG{short}"), forward)
     server = socket.socket(socket.AF_UNIX)
-    server.connect(path)
+    server.connect(f"\0{name}")
     job = {
         "words": words,
         "folder": os.getcwd(),
