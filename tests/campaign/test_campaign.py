@@ -308,7 +308,8 @@ def test_an_interrupted_campaign_leaves_no_process(seed: int) -> None:
         )
         group, planned = job_process, plan(seed)
         most = 1 + planned.size + bool(planned.aggregator)
-        assert wait_for(lambda: len(processes(group=group)) == most)
+        # A rank's fork may be one more, and stays when that rank has left.
+        assert wait_for(lambda: len(processes(group=group)) >= most)
         running.send_signal(signal.SIGINT)
         running.wait(timeout=30)
         assert wait_for(lambda: not processes(group=group)), processes(group=group)
