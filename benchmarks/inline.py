@@ -5,7 +5,7 @@
 On emulated hosts without shaped links, one host aggregates and the others sum through it. A random
 share of each worker's blocks is zero. Each sum is verified in closed form; a sample is the slowest
 worker's time. It measures, by aggregator (socket, xdp, af-xdp), arithmetic (integers, floats as
-integers; floats and FPISA's, where supported) and share of zeros:
+integers; floats, FPISA's and natural compression's, where supported) and share of zeros:
 
   sparse   workers send only non-zero blocks (OmniReduce)
   dense    workers send all blocks (SwitchML*)
@@ -53,9 +53,9 @@ RESULTS = Path(__file__).parent / "results"
 ZEROS = (0.0, 0.4, 0.9, 0.99)
 OF_FLOATS = "integer, of floats"  # float32 that workers convert
 ADDED = {
-    "socket": ("integer", OF_FLOATS, "float", "fpisa"),
+    "socket": ("integer", OF_FLOATS, "float", "fpisa", "natural"),
     "xdp": ("integer", OF_FLOATS, "fpisa"),
-    "af-xdp": ("integer", OF_FLOATS, "float", "fpisa"),
+    "af-xdp": ("integer", OF_FLOATS, "float", "fpisa", "natural"),
 }
 LOSSES = (0.0, 0.001, 0.01)
 RUNS, ROUNDS = 15, 3  # of each point, besides a first in each round
@@ -63,10 +63,13 @@ SECRET = "the secret of a benchmark"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 
-def tensor(rank: int, count: int, zeros: float, dtype: str) -> np.ndarray:
+def tensor(rank: int, count: int, zeros: float, dtype: str, powers: bool) -> np.ndarray:
+    """With powers, of two: natural compression sends them as they are."""
     blocks = -(-count // inline_block())
     keep = np.random.default_rng(rank).permutation(blocks) >= round(zeros * blocks)
     values = np.arange(count, dtype=np.int32) % 1009 + rank + 1  # exact as floats, too
+    if powers:
+        values = 2 ** (values % 10)
     return np.where(np.repeat(keep, inline_block())[:count], values, 0).astype(dtype)
 
 
@@ -79,17 +82,15 @@ def worker_main(rank: int, ranks: int, count: int, session: int, arithmetic: str
     made: dict[float, tuple[np.ndarray, np.ndarray]] = {}
     dtype = "int32" if arithmetic == "integer" else "float32"
     added = "integer" if arithmetic == OF_FLOATS else arithmetic
+    powers = arithmetic == "natural"
     of = {"rank": rank, "ranks": ranks, "session": session, "arithmetic": added}
     with inline.Worker("10.0.0.1", secret=SECRET, **of) as one:  # type: ignore[arg-type]
         print("joined", flush=True)
         for line in sys.stdin:
             zeros, dense = json.loads(line)
             if zeros not in made:
-                parts = (tensor(r, count, zeros, dtype) for r in range(ranks))
-                made[zeros] = (
-                    tensor(rank, count, zeros, dtype),
-                    sum(parts, np.zeros(count, dtype)),
-                )
+                parts = [tensor(r, count, zeros, dtype, powers) for r in range(ranks)]
+                made[zeros] = parts[rank], sum(parts, np.zeros(count, dtype))
             given, expected = made[zeros]
             buffer = given.copy()
             print("ready", flush=True)
