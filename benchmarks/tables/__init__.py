@@ -56,6 +56,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "papers": papers.papers,
     "papers-workers": papers.workers,
     "papers-ranges": papers.ranges,
+    "papers-fusion": papers.fusion,
+    "papers-elements": papers.elements,
     "arithmetic-errors": arithmetic.errors,
     "arithmetic-times": arithmetic.times,
     "model-zeros": models.zeros,
