@@ -14,8 +14,8 @@ Writes results/certificate.json: for each training its alarms (steps from 1; nul
 of its last WINDOW steps, the cosine over all steps, and the share of elements that it sent.
 
 --time: in one job a training by TIMED and one with its certificate take turns. The difference is
-the median of the turns' differences, in pairs. Its interval leaves out 16 of 48 turns at each end, so it
-has the true median with 97%. Stands in the same file as `time`.
+the median of the turns' differences, in pairs. Its interval leaves out 16 of 48 turns at each end,
+so it has the true median with 97%. Stands in the same file as `time`.
 """
 
 from __future__ import annotations
