@@ -53,6 +53,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mutants": faults.mutants,
     "loss": loss.loss,
     "inline": inline.inline,
+    "inline-losses": inline.losses,
     "papers": papers.papers,
     "papers-workers": papers.workers,
     "papers-ranges": papers.ranges,
