@@ -67,6 +67,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "model-predictions": models.predictions,
     "model-first": models.first,
     "model-sent": models.sent,
+    "model-arithmetic": published_models.arithmetic,
     "model-quality": models.quality,
     "model-time": models.to_quality,
     "soak": faults.soak,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.bench.report import markdown
 from benchmarks.tables.results import RESULTS, in_ms, load, spread  # adds compared's folder
@@ -17,12 +17,6 @@ PUBLISHED = {"deeplight": 99, "lstm": 94, "ncf": 84, "vgg19": 32, "resnet152": 2
 MEASURES = {"deeplight": "AUC", "ncf": "AUC", "lstm": "nats a word"}  # the others': accuracy
 METHODS = {name: WAYS[name].title for name in MEASURED}
 RATES = {rate: rate_text(rate) for rate in ("1gbit", "10gbit")}
-# Plain Horovod was not trained for quality, as OmniReduce gives it the same sums.
-COMPUTED = {
-    **METHODS,
-    "horovod": "Horovod at its best: OmniReduce's curve, its own time",
-    "fp16": "Horovod's fp16",
-}
 TO_THE_END = ("bert",)  # its rate falls to 0 over its steps, so that nobody would cut them short
 
 
@@ -99,13 +93,20 @@ def predictions() -> str:
 
 
 def first() -> str:
-    """Means of the first twenty steps, with all that a job learns and connects in them."""
+    """Means of the first twenty steps, with all that a job learns and connects in them: of
+    trainings of quality, over seeds, or else of those on links."""
     cells = []
     for name, content in results("links").items():
         for rate, said in RATES.items():
-            methods = content["links"].get(rate, {}).get("methods")
-            if methods and "first_s" in methods["horovod"]:
-                plain, ours = (methods[m]["first_s"] for m in ("horovod", "omnireduce"))
+            found: dict[str, list[float]] = {}
+            for entry in content.get("quality", []):
+                if entry.get("rate") == rate:
+                    found.setdefault(entry["method"], []).append(entry["first_s"])
+            for method, entry in content["links"].get(rate, {}).get("methods", {}).items():
+                if "first_s" in entry:
+                    found.setdefault(method, [entry["first_s"]])
+            if "horovod" in found:
+                plain, ours = (mean(found[m]) for m in ("horovod", "omnireduce"))
                 cells.append([f"{name}, {said}", in_ms(plain), in_ms(ours), f"{plain / ours:.2f}"])
     heads = ["ms", METHODS["horovod"], METHODS["omnireduce"], "times as fast"]
     return markdown(heads, cells)
@@ -121,64 +122,71 @@ def sent() -> str:
 
 
 def quality() -> str:
-    """Plain Horovod's is OmniReduce's, but for the time that it takes: it has no training of its
-    own."""
+    """After all steps, and after the time that the fastest needs for them, on average."""
     cells = []
     for name, content in results("quality").items():
-        if "links" not in content:
-            continue
         curves = _curves(content)
-        steps_ = curves["omnireduce"][0][-1][0]
-        methods = content["links"]["1gbit"]["methods"]
-        seconds = {method: methods[method]["step_s"] for method in METHODS}
-        cells.append([f"{name}, {MEASURES.get(name, 'accuracy')}: {int(steps_)} steps"])
-        ends = {method: [curve[-1][1] for curve in curves[method]] for method in METHODS}
-        cells[-1] += ["" if m == "horovod" else spread(ends[m], 3) for m in METHODS]
+        steps_ = next(iter(curves.values()))[0][-1].step
+        cells.append([f"{name}, {MEASURES.get(name, 'accuracy')}: {steps_} steps"])
+        cells[-1] += [spread([c[-1].value for c in curves[m]], 3) for m in METHODS]
         if name in TO_THE_END:
             continue
-        time = min(seconds.values()) * steps_  # that the fastest needs for all of them
-        cells.append([f"the same, {time:.0f} seconds at 1 Gbit/s"])
+        time = min(mean(c[-1].seconds for c in curves[method]) for method in METHODS)
+        cells.append([f"the same, {time:.0f} seconds at {_rate(content)}"])
         for method in METHODS:
-            there = [_at(curve, time / seconds[method]) for curve in curves[method]]
+            there = [_at(curve, time) for curve in curves[method]]
             cells[-1].append("" if None in there else spread(there, 3))  # type: ignore[arg-type]
-    return markdown(["", *COMPUTED.values()], cells)
+    return markdown(["", *METHODS.values()], cells)
 
 
 def to_quality() -> str:
-    """Seconds at 1 Gbit/s to what plain Horovod has after half of its steps, of the same seed."""
+    """Seconds to what plain Horovod has after half of its steps, of the same seed."""
     cells = []
     for name, content in results("quality").items():
-        if "links" not in content:
-            continue
         curves = _curves(content)
         sign = -1 if MEASURES.get(name) == "nats a word" else 1
-        targets = [sign * curve[len(curve) // 2 - 1][1] for curve in curves["horovod"]]
+        targets = [sign * curve[len(curve) // 2 - 1].value for curve in curves["horovod"]]
         cells.append([f"{name}, {MEASURES.get(name, 'accuracy')} {mean(targets) * sign:.3f}"])
         for method in METHODS:
-            step_s = content["links"]["1gbit"]["methods"][method]["step_s"]
             there = [
-                next((step for step, value in curve if sign * value >= target), None)
+                next((point.seconds for point in curve if sign * point.value >= target), None)
                 for curve, target in zip(curves[method], targets)
             ]
-            steps_ = [step for step in there if step is not None]
-            all_ = len(steps_) == len(there)
-            cells[-1].append(f"{mean(steps_) * step_s:.1f}" if all_ else "not reached by all")
-    return markdown(["seconds to", *COMPUTED.values()], cells)
+            seconds = [s for s in there if s is not None]
+            all_ = len(seconds) == len(there)
+            cells[-1].append(f"{mean(seconds):.1f}" if all_ else "not reached by all")
+    return markdown(["seconds to", *METHODS.values()], cells)
 
 
-def _curves(content: dict[str, Any]) -> dict[str, list[list[list[float]]]]:
-    found: dict[str, list[list[list[float]]]] = {}
+class Judged(NamedTuple):
+    """A point of a training's curve."""
+
+    step: int
+    value: float
+    seconds: float  # of training until then
+
+
+def _curves(content: dict[str, Any]) -> dict[str, list[list[Judged]]]:
+    found: dict[str, list[list[Judged]]] = {}
     for entry in content["quality"]:
-        found.setdefault(entry["method"], []).append(entry["curve"])
-    return {"horovod": found["omnireduce"], **found}
+        points = zip(entry["curve"], entry["reached_s"])
+        curve = [Judged(int(step), value, seconds) for (step, value), seconds in points]
+        found.setdefault(entry["method"], []).append(curve)
+    return found
 
 
-def _at(curve: list[list[float]], steps_: float) -> float | None:
-    """The curve at that step, on a line between the tested steps. Otherwise a method would have the
-    quality of up to a tenth of the steps before. None: nothing was tested by then."""
-    if steps_ < curve[0][0]:
+def _rate(content: dict[str, Any]) -> str:
+    (rate,) = {entry["rate"] for entry in content["quality"]}
+    return rate_text(rate)
+
+
+def _at(curve: list[Judged], seconds: float) -> float | None:
+    """The quality after so long, on a line between the tests. Otherwise a method would have that of
+    up to a tenth of the steps before. None: nothing was tested by then."""
+    if seconds < curve[0].seconds:
         return None
-    for (step, value), (next_step, next_value) in zip(curve, curve[1:]):
-        if steps_ < next_step:
-            return value + (next_value - value) * (steps_ - step) / (next_step - step)
-    return curve[-1][1]
+    for one, other in zip(curve, curve[1:]):
+        if seconds < other.seconds:
+            share = (seconds - one.seconds) / (other.seconds - one.seconds)
+            return one.value + (other.value - one.value) * share
+    return curve[-1].value

@@ -10,7 +10,7 @@ from benchmarks.tables.models import RATES, results
 from benchmarks.tables.results import in_ms, load  # adds compared's folder
 from omnihvd.bench.patterns import BLOCK
 
-from compared import ARITHMETIC, WAYS  # isort: skip
+from compared import ALONE, WAYS  # isort: skip
 
 ITEM = 4  # bytes of a float32
 
@@ -39,13 +39,13 @@ def schemes() -> str:
 
 def arithmetic() -> str:
     """Steps of the models by integers (examples/models/run.py --only arithmetic)."""
-    cells = []
+    cells, ways = [], ALONE["arithmetic"]
     for name, content in results("links").items():
         for rate, said in RATES.items():
             methods = content["links"].get(rate, {}).get("methods", {})
-            if all(way in methods for way in ARITHMETIC):
-                ours, theirs = (methods[way]["step_s"] for way in ARITHMETIC)
+            if all(way in methods for way in ways):
+                ours, theirs = (methods[way]["step_s"] for way in ways)
                 cells.append([f"{name}, {said}", in_ms(theirs), in_ms(ours)])
                 cells[-1].append(f"{theirs / ours:.2f}")
-    ours, theirs = (WAYS[way].title for way in ARITHMETIC)
+    ours, theirs = (WAYS[way].title for way in ways)
     return markdown(["ms a step", theirs, ours, "times as fast"], cells)

@@ -35,9 +35,11 @@ WAYS = {
     "topk": Way("topk(0.1)", lambda: _ours().topk(0.1)),
     "integer": Way("OmniReduce in integers", _ours, {"OMNIHVD_ARITHMETIC": "integer"}),
     "switchml": Way("SwitchML*", _ours, {"OMNIHVD_ARITHMETIC": "switchml"}),
+    "rows": Way("OmniReduce, blocks of 10", _ours, {"OMNIHVD_BLOCK_SIZE": "10"}),
 }
 WITHOUT = ("horovod", "fp16")  # in a job without omnihvd
 WITH = ("omnireduce", "codec", "block_topk")
 MEASURED = (*WITHOUT, *WITH)  # by which the six models are trained
-ARITHMETIC = ("integer", "switchml")  # SwitchML* sends the zeros, too
+# Each in a job of its own. SwitchML* sends the zeros, too; the rows are `deeplight`'s.
+ALONE = {"arithmetic": ("integer", "switchml"), "rows": ("rows",)}
 ORDERED = (*WITH[:2], "natural", "block_topk", "topk")  # in both orders on hosts of several ranks

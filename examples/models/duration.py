@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 import training
-from compared import ARITHMETIC, WITH, WITHOUT
+from compared import ALONE, WITH, WITHOUT
 from links import BEST, REPORTED
 from registry import MODELS
 
@@ -34,7 +34,7 @@ def work_of(args: Namespace, name: str, pieces: int) -> dict[str, Work]:
     # Trainings and jobs of one measurement on links. Jobs of the report come before all of them.
     trainings, jobs, before = len(BEST) * len(WITHOUT) + len(WITH), len(BEST) + 1, 3
     if args.only:
-        trainings, jobs, before = len(ARITHMETIC), len(ARITHMETIC), 0
+        trainings, jobs, before = len(ALONE[args.only]), len(ALONE[args.only]), 0
     whole = args.steps
     rates = [] if args.local else args.rates
     links = Work(jobs * max(len(rates), 1), whole * trainings * max(len(rates), 1))
@@ -42,11 +42,13 @@ def work_of(args: Namespace, name: str, pieces: int) -> dict[str, Work]:
         slow = sum(2 * whole * trainings / rate_bytes(rate) for rate in rates)
         reported = REPORTED if before else 0
         links = Work(links.jobs + before, links.steps + reported, 0, slow)
-    quality = args.quality_steps or MODELS[name].steps
+    quality = pieces * (args.quality_steps or MODELS[name].steps)
+    slow = 2 * quality / rate_bytes(rates[0]) if rates else 0
+    judged = pieces * min(POINTS, args.quality_steps or MODELS[name].steps)
     work = {
         "zeros": Work(0, 1 if args.full else args.zeros_steps),
         "links": links,
-        "quality": Work(pieces, pieces * quality, pieces * min(POINTS, quality)),
+        "quality": Work(pieces, quality, judged, slow),
     }
     return {part: work[part] for part in args.parts}
 

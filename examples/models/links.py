@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import model_jobs
-from compared import ARITHMETIC, WAYS, WITH, WITHOUT
+from compared import WAYS, WITH, WITHOUT
 from model_jobs import OFF, Tell
 
 from benchmarks.bench.lab import Lab
@@ -72,7 +72,8 @@ def measure(
     return {"settings": settings, "methods": methods}
 
 
-def measure_arithmetic(
+def measure_alone(
+    ways: Sequence[str],
     given: Mapping[str, Any],
     hosts: int,
     rate: str | None,
@@ -80,13 +81,13 @@ def measure_arithmetic(
     tell: Tell,
     timeout: float,
 ) -> dict[str, dict[str, Any]]:
-    """By way of ARITHMETIC what worker.py says of it. Each has a job of its own, since a job has
-    one arithmetic. settings: the seconds of plain Horovod's steps, by Open MPI's settings; these
+    """By way what worker.py says of it. Each has a job of its own, since a job has one environment.
+    settings: the seconds of plain Horovod's steps, by Open MPI's settings; these
     jobs have the best of them, as omnihvd's others do."""
-    kept = min(BEST, key=lambda setting: settings.get(setting.name, float("inf")))
+    kept = best_of(settings)
     found = {}
     with Lab(hosts, rate=rate) if rate else nullcontext() as lab:
-        for way in ARITHMETIC:
+        for way in ways:
             (entry,) = model_jobs.run(
                 {**given, "methods": [way]},
                 *(hosts, lambda what, *n: tell(f"{rate}, {what}", *n)),
@@ -94,6 +95,11 @@ def measure_arithmetic(
             )
             found[way] = {**source(), **entry, "setting": kept.name}
     return found
+
+
+def best_of(settings: Mapping[str, float]) -> Setting:
+    """settings: the seconds of plain Horovod's steps, by Open MPI's settings."""
+    return min(BEST, key=lambda setting: settings.get(setting.name, float("inf")))
 
 
 def alike(one: list[float], other: list[float]) -> int:

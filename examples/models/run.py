@@ -6,10 +6,11 @@
 zeros    how sparse gradients are, by elements and blocks, beside the paper's table 1
 links    what a step takes on 4 hosts with shaped links (root; else on this machine alone): plain
          Horovod in the best of MPI's settings, its fp16 compression, OmniReduce, QSGD with 4 bits
-         and block_topk(0.1); beside what `omnihvd report` predicts. With --only arithmetic:
-         OmniReduce in integers and SwitchML*, and what was measured before stays
-quality  on held-out data, after as many steps and after as much time, by method and seed, each a
-         job: stop it at any time, and go on with --missing
+         and block_topk(0.1); beside what `omnihvd report` predicts. With --only, what was measured
+         before stays: `arithmetic` adds OmniReduce in integers and SwitchML*, `rows` OmniReduce
+         with blocks of ten elements
+quality  on held-out data, by step and by second, of trainings on links of the first rate, by method
+         and seed, each a job: stop it at any time, and go on with --missing
 
 DIR has the data, or gets it (--download); sources.py says where what is. Models are the published
 ones with fewer layers, words or users, so that two cores finish; --full has all. Writes
@@ -24,6 +25,7 @@ import math
 import statistics
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ import links  # noqa: E402
 import model_jobs  # noqa: E402
 import sources  # noqa: E402
 import zeros  # noqa: E402
-from compared import MEASURED, WAYS  # noqa: E402
+from compared import ALONE, MEASURED, WAYS, WITHOUT  # noqa: E402
 from registry import FOLDERS, MODELS  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import (  # noqa: E402
@@ -47,11 +49,10 @@ from rich.progress import (  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from benchmarks import stamps  # noqa: E402
-from benchmarks.bench.lab import LabError  # noqa: E402
+from benchmarks.bench.lab import Lab, LabError  # noqa: E402
 from benchmarks.bench.source import source  # noqa: E402
 
 PARTS = ("zeros", "links", "quality")
-QUALITY = MEASURED[1:]  # OmniReduce is as plain Horovod
 STREAM = {"OMNIHVD_WAY": "stream", "OMNIHVD_MIN_BYTES": "1024"}
 console = Console()
 
@@ -69,8 +70,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rates", nargs="+", default=["1gbit"], help="of links")
     parser.add_argument(
         "--only",
-        choices=["arithmetic"],
-        help="of links: steps by integers, with zeros (SwitchML*) and without; keeps the others",
+        choices=list(ALONE),
+        help="of links: only these steps; keeps the others",
     )
     parser.add_argument("--local", action="store_true", help="no links: this machine alone")
     parser.add_argument(
@@ -151,32 +152,46 @@ def links_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, 
 
 
 def quality_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
-    steps = args.quality_steps or MODELS[name].steps
-    given = given_of(name, args, steps, args.seeds) | {"points": duration.POINTS}
-    for method, seed in pieces_of(name, args, result):
-        if time.monotonic() > args.until:
-            return
-        about = source()
-        (found,) = model_jobs.run(
-            {**given, "methods": [method], "seeds": [seed]},
-            *(args.hosts, bars.tell),
-            **{"env": STREAM, "timeout": args.timeout},
-        )
-        others = [e for e in result.get("quality", []) if of_piece(e) != (method, seed)]
-        kept = {key: found[key] for key in ("method", "seed", "steps", "ranks", "curve")}
-        result["quality"] = sorted(
-            [*others, {**about, **kept}], key=lambda e: (e["seed"], e["method"])
-        )
-        save(name, args, result)
+    steps, rate = args.quality_steps or MODELS[name].steps, rate_of(args)
+    given = given_of(name, args, steps, args.seeds)
+    given |= {"points": duration.POINTS, "timed": bool(rate)}
+    setting = links.best_of(result.get("links", {}).get(rate or "none", {}).get("settings", {}))
+    ours = {} if rate else STREAM
+    with Lab(args.hosts, rate=rate) if rate else nullcontext() as lab:
+        for method, seed in pieces_of(name, args, result):
+            if time.monotonic() > args.until:
+                return
+            about = {**source(), "rate": rate, "setting": setting.name}
+            (found,) = model_jobs.run(
+                {**given, "methods": [method], "seeds": [seed]},
+                *(args.hosts, bars.tell),
+                **{"lab": lab, "mca": setting.mca, "timeout": args.timeout},
+                env=model_jobs.OFF if method in WITHOUT else ours,
+            )
+            others = [e for e in result.get("quality", []) if of_piece(e) != (method, seed)]
+            keys = ("method", "seed", "steps", "ranks", "curve", "reached_s", "first_s")
+            kept = {**about, **{key: found[key] for key in keys}}
+            result["quality"] = sorted([*others, kept], key=lambda e: (e["seed"], e["method"]))
+            save(name, args, result)
+
+
+def rate_of(args: argparse.Namespace) -> str | None:
+    """Of the links that trainings of quality have; None: this machine alone."""
+    return None if args.local else args.rates[0]
 
 
 def pieces_of(name: str, args: argparse.Namespace, result: dict[str, Any]) -> list[tuple[str, int]]:
     """Method and seed of the trainings of quality that are to be made."""
     steps = args.quality_steps or MODELS[name].steps
-    pieces = [(method, seed) for seed in range(args.seeds) for method in QUALITY]
+    pieces = [(method, seed) for seed in range(args.seeds) for method in MEASURED]
     if not args.missing:
         return pieces
-    there = {of_piece(e) for e in result.get("quality", []) if e["steps"] == steps}
+    rate = rate_of(args)
+    there = {
+        of_piece(e)
+        for e in result.get("quality", [])
+        if e["steps"] == steps and e.get("rate") == rate
+    }
     return [piece for piece in pieces if piece not in there]
 
 
@@ -184,14 +199,14 @@ def of_piece(entry: dict[str, Any]) -> tuple[str, int]:
     return entry["method"], entry["seed"]
 
 
-def arithmetic_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
-    """Steps by integers alone, beside what was measured of the others before."""
+def alone_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
+    """Steps of --only, beside what was measured of the others before."""
     given = given_of(name, args, args.steps, 1)
     given |= {"warm_up": args.steps // 2, "timed": not args.local}
     for rate in [None] if args.local else args.rates:
         there = result.setdefault("links", {}).setdefault(rate or "none", {"methods": {}})
         words = (rate, there.get("settings", {}), bars.tell, args.timeout)
-        there["methods"] |= links.measure_arithmetic(given, args.hosts, *words)
+        there["methods"] |= links.measure_alone(ALONE[args.only], given, args.hosts, *words)
         save(name, args, result)
 
 
@@ -208,13 +223,13 @@ def table(name: str, result: dict[str, Any]) -> Table:
         shown.add_column(head, justify="right" if head else "left")
     qualities = {
         method: [e["curve"][-1][1] for e in result.get("quality", []) if e["method"] == method]
-        for method in QUALITY
+        for method in MEASURED
     }
     for rate, measured in result.get("links", {}).items():
         shown.add_section()
         for method, entry in measured["methods"].items():
             predicted = measured.get("predicted", {}).get(method)
-            ends = qualities.get("omnireduce" if method == "horovod" else method)
+            ends = qualities.get(method)
             shown.add_row(
                 f"{WAYS[method].title}, {rate}",
                 f"{1e3 * entry['step_s']:.0f} ms",
@@ -244,7 +259,7 @@ def measure(name: str, args: argparse.Namespace, bars: Bars) -> dict[str, Any]:
     pieces = len(pieces_of(name, args, result))
     console.print(duration.told(name, args, pieces), markup=False, highlight=False)
     measures = {"zeros": zeros_of, "links": links_of, "quality": quality_of}
-    measures |= {"links": arithmetic_of} if args.only else {}
+    measures |= {"links": alone_of} if args.only else {}
     for part in args.parts:
         measures[part](name, args, bars, result)
         save(name, args, result)

@@ -19,12 +19,13 @@ LINK = Path("/sys/class/net/eth0/statistics/tx_bytes")
 class Trained:
     """The results of a training. losses: this rank's; seconds of each step; `waits`: the part of
     them that waits for sums after the backward pass; curve: [step, quality on held-out data], on
-    rank 0."""
+    rank 0; reached_s: the seconds of all steps before each point of it."""
 
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     curve: list[list[float]] = field(default_factory=list)
+    reached_s: list[float] = field(default_factory=list)
 
 
 def drawn_model(task: Task, seed: int) -> nn.Module:
@@ -68,6 +69,7 @@ def train(
         tell(step + 1, trained.losses[-1])
         if points and (step + 1) * points // steps > step * points // steps and task.rank == 0:
             trained.curve.append([step + 1, task.quality(model)])
+            trained.reached_s.append(sum(trained.seconds))
     return trained
 
 

@@ -61,6 +61,7 @@ def one(task: Task, method: str, seed: int, given: dict[str, Any]) -> dict[str, 
         "gradient_bytes": gradient_bytes(model),
         "losses": hvd.allreduce(torch.tensor(trained.losses), name="losses").tolist(),
         "curve": trained.curve,
+        "reached_s": trained.reached_s,
     }
 
 

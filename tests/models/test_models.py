@@ -28,6 +28,7 @@ import pictures  # noqa: E402
 import sources  # noqa: E402
 import training  # noqa: E402
 import zeros  # noqa: E402
+from compared import ALONE  # noqa: E402
 from registry import MODELS  # noqa: E402
 from task import area_under_curve  # noqa: E402
 
@@ -246,7 +247,8 @@ def test_each_arithmetic_has_a_job_in_the_setting_that_suits_horovod(monkeypatch
     slower, faster = links.BEST
     settings = {slower.name: 2.0, faster.name: 1.0}
     given = {"model": "ncf", "steps": STEPS}
-    found = links.measure_arithmetic(given, RANKS, None, settings, lambda *_: None, 60)
+    words = (given, RANKS, None, settings, lambda *_: None, 60)
+    found = links.measure_alone(ALONE["arithmetic"], *words)
     assert jobs == [([way], way, faster.mca) for way in ("integer", "switchml")]
     assert {way: (e["method"], e["setting"]) for way, e in found.items()} == {
         way: (way, faster.name) for way in ("integer", "switchml")
@@ -260,20 +262,23 @@ def test_a_job_that_fails_says_why():
 
 
 def test_quality_goes_on_where_it_was_stopped(tmp_path):
-    """Three of four methods are there, and stay."""
+    """Four of five methods are there, and stay."""
+    of = {"seed": 0, "steps": 2, "ranks": 2, "curve": [[2, 0.5]], "reached_s": [1.0]}
     there = [
-        {"method": method, "seed": 0, "steps": 2, "ranks": 2, "curve": [[2, 0.5]]}
-        for method in ("omnireduce", "fp16", "codec")
+        {"method": method, "rate": None, **of}
+        for method in ("horovod", "omnireduce", "fp16", "codec")
     ]
     (tmp_path / "ncf.json").write_text(json.dumps({"quality": there}))
     command = [sys.executable, HERE / "run.py", "--model", "ncf", "--parts", "quality", "--hosts"]
-    command += ["2", "--quality-steps", "2", "--seeds", "1", "--missing", "--output", tmp_path]
+    command += ["2", "--quality-steps", "2", "--seeds", "1", "--missing", "--local"]
+    command += ["--output", tmp_path]
     run_beside([command], [BYTES], timeout=60)
     entries = json.loads((tmp_path / "ncf.json").read_text())["quality"]
     found = [entry for entry in entries if entry not in there]
-    assert len(entries) == 4 and len(found) == 1
+    assert len(entries) == 5 and len(found) == 1
     assert (found[0]["method"], found[0]["steps"], found[0]["ranks"]) == ("block_topk", 2, 2)
     assert [step for step, _ in found[0]["curve"]] == [1, 2]
+    assert 0 < found[0]["reached_s"][0] < found[0]["reached_s"][1] and found[0]["rate"] is None
 
 
 def test_losses_under_ddp(tmp_path, losses):
@@ -323,7 +328,7 @@ def test_a_run_is_as_many_jobs_and_steps_as_are_foretold(monkeypatch):
         part = "quality" if given.get("points") else "links"
         begun[part].append(given["steps"] * len(given["methods"]) * len(given["seeds"]))
         entry = {"seed": given["seeds"][0], "steps": 3, "ranks": 2, "curve": [[3, 0.5]]}
-        entry |= {"step_s": 1.0, "losses": [1.0] * 3, "bytes": 1}
+        entry |= {"step_s": 1.0, "losses": [1.0] * 3, "bytes": 1, "reached_s": [3.0], "first_s": 1.0}
         return [{**entry, "method": method} for method in given["methods"]]
 
     monkeypatch.setattr(model_jobs, "run", job)
@@ -345,16 +350,17 @@ def test_steps_by_integers_leave_the_others_alone(monkeypatch):
     )
     begun = []
 
-    def measure(given, hosts, rate, settings, tell, timeout):
+    def measure(ways, given, hosts, rate, settings, tell, timeout):
+        assert ways == ("integer", "switchml")
         begun.append((rate, dict(settings)))
         return {"integer": {"step_s": 1.0}, "switchml": {"step_s": 2.0}}
 
-    monkeypatch.setattr(links, "measure_arithmetic", measure)
+    monkeypatch.setattr(links, "measure_alone", measure)
     monkeypatch.setattr(run, "save", lambda *_: None)
     before = {"horovod": {"step_s": 3.0}, "switchml": {"step_s": 9.0}}
     there = {"settings": {"ring": 3.0}, "methods": before, "predicted": {"horovod": 1.0}}
     result = {"links": {"10gbit": there, "1gbit": {"methods": {}}}}
-    run.arithmetic_of("ncf", args, type("Bars", (), {"tell": lambda *_: None})(), result)
+    run.alone_of("ncf", args, type("Bars", (), {"tell": lambda *_: None})(), result)
     assert begun == [("10gbit", {"ring": 3.0})]
     assert result["links"]["1gbit"] == {"methods": {}}
     after = result["links"]["10gbit"]

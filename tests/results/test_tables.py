@@ -105,28 +105,32 @@ def test_global_topk_has_a_column_where_all_tasks_have_it(
     assert first.count("| 0.5000 and 1.5000 ") == 2 + there
 
 
-def test_quality_in_equal_time_is_between_the_tested_steps() -> None:
-    curve = [[6, 0.0], [12, 1.0], [18, 3.0]]
-    assert models._at(curve, 9) == 0.5
-    assert [models._at(curve, step) for step in (6, 12, 15, 18, 18.0000001)] == [0, 1, 2, 3, 3]
-    assert models._at(curve, 5.9) is None
+def judged(curve: list[tuple[int, float]], pace_s: float) -> dict[str, Any]:
+    return {"curve": curve, "reached_s": [pace_s * step for step, _ in curve], "rate": "1gbit"}
 
 
-def test_plain_horovods_quality_is_said_to_be_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OmniReduce's curve at half of its pace. Steps that fall to a rate of 0 are not cut short."""
-    methods = {method: {"step_s": 1.0} for method in models.METHODS}
-    methods["horovod"]["step_s"] = 2.0
+def test_quality_in_equal_time_is_between_the_tests() -> None:
+    entry = {"method": "fp16", **judged([(6, 0.0), (12, 1.0), (18, 3.0)], 0.5)}
+    (curve,) = models._curves({"quality": [entry]})["fp16"]
+    assert models._at(curve, 4.5) == 0.5
+    assert [models._at(curve, s) for s in (3, 6, 7.5, 9, 9.0000001)] == [0, 1, 2, 3, 3]
+    assert models._at(curve, 2.9) is None
+
+
+def test_quality_by_steps_and_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain Horovod at half of the others' pace. Steps that fall to a rate of 0 are not cut."""
     quality = [
-        {"method": method, "seed": 0, "curve": [[1, 0.0], [2, 0.5], [4, 1.0]]}
+        {"method": method, "seed": 0}
+        | judged([(1, 0.0), (2, 0.5), (4, 1.0)], 2.0 if method == "horovod" else 1.0)
         for method in models.METHODS
-        if method != "horovod"
     ]
-    content = {"quality": quality, "links": {"1gbit": {"methods": methods}}}
+    content = {"quality": quality}
     monkeypatch.setattr(models, "results", lambda _: {"ncf": content, "bert": content})
-    heads, _, *rows = models.quality().splitlines()
-    assert "| Horovod at its best: OmniReduce's curve, its own time |" in heads
+    _, _, *rows = models.quality().splitlines()
     assert [row.split(" | ")[:3] for row in rows] == [
-        ["| ncf, AUC: 4 steps", "", "1.000"],
+        ["| ncf, AUC: 4 steps", "1.000", "1.000"],
         ["| the same, 4 seconds at 1 Gbit/s", "0.500", "1.000"],
-        ["| bert, accuracy: 4 steps", "", "1.000"],
+        ["| bert, accuracy: 4 steps", "1.000", "1.000"],
     ]
+    _, _, first, _ = models.to_quality().splitlines()
+    assert first.startswith("| ncf, AUC 0.000 | 2.0 | 1.0 | 1.0 |")
