@@ -26,6 +26,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "allgathers": bench.allgathers,
     "small-sums": small.small_sums,
     "small-between-hosts": small.between_hosts,
+    "surroundings": small.surroundings,
     "rows": small.rows,
     "peers": bench.peers,
     "new-memory": bench.new_memory,

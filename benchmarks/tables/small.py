@@ -35,6 +35,19 @@ def between_hosts() -> str:
     return markdown(["hosts", "tensor", *ms, "times as fast by means", "by medians"], cells)
 
 
+def surroundings() -> str:
+    """Medians over the rounds."""
+    found: dict[str, list[str]] = {}
+    heads: dict[str, None] = {}
+    for r in load("surroundings.json")["results"]:
+        ours, gloo = (median(r["seconds"][kind]) for kind in ("omnihvd", "gloo"))
+        size = 4 * r["count"]
+        heads[f"{size >> 10} KiB" if size < 1 << 20 else f"{size / 1e6:g} MB"] = None
+        cell = f"{1e3 * ours:.2f} / {1e3 * gloo:.2f} ({gloo / ours:.1f}x)"
+        found.setdefault(r["place"], []).append(cell)
+    return markdown(["omnihvd / Gloo, ms", *heads], [[place, *of] for place, of in found.items()])
+
+
 def rows() -> str:
     backends = {
         "omnihvd-torch": "dense tensor",
