@@ -64,6 +64,18 @@ def test_settings_of_the_environment_go_before() -> None:
     assert "TX_SEG_SIZE: 'nonsense'" in failure.value.stderr
 
 
+def test_no_part_of_ucx_makes_cuda_calls() -> None:
+    """UCX says of a part that is named, and is not there, that it is not available."""
+    code = """if True:
+    from _engine_tests.transport import Transport
+    print(Transport.ucx().describe())
+    """
+    for asked, tcp in {"cuda,tcp,gdr_copy": True, "all": True, "^tcp": False}.items():
+        done = in_new_process(code, UCX_TLS=asked)
+        assert ("tcp/" in done.stdout) == tcp, done.stdout
+        assert "cuda" not in done.stdout and "not available" not in done.stderr, done.stderr
+
+
 def test_unusable_devices_are_named() -> None:
     code = """if True:
     from _engine_tests.transport import Transport

@@ -73,6 +73,18 @@ constexpr Default kDefaults[] = {
 // fails instead of leaving it out.
 constexpr const char* kTransports[] = {"^cuda", "^cuda,posix", "^cuda,posix,sysv"};
 
+// A site's UCX_TLS, but for these parts.
+std::string without_cuda(const std::string& asked) {
+  if (asked.rfind('^', 0) == 0) return asked + ",cuda";
+  std::string kept;
+  std::istringstream names(asked);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name == "all") return kTransports[0];
+    if (name.rfind("cuda", 0) != 0 && name != "gdr_copy") kept += (kept.empty() ? "" : ",") + name;
+  }
+  return kept;
+}
+
 bool has_posix_memory() {
   const char* folder = std::getenv("UCX_POSIX_DIR");
   return access(folder ? folder : "/dev/shm", W_OK) == 0;
@@ -171,9 +183,9 @@ UcxWorker::UcxWorker() {
   check_descriptors();
   take_over_ucx_log();
   steer_ucx_system_calls();
-  const bool asked = std::getenv("UCX_TLS") != nullptr;
+  const char* const asked = std::getenv("UCX_TLS");
   size_t at = asked || has_posix_memory() ? 0 : 1;
-  ucs_status_t status = open(asked ? nullptr : kTransports[at]);
+  ucs_status_t status = open(asked ? without_cuda(asked).c_str() : kTransports[at]);
   const auto lacks_memory = [&] {
     return status == UCS_ERR_SHMEM_SEGMENT || status == UCS_ERR_NO_MEMORY ||
            status == UCS_ERR_NO_RESOURCE;
@@ -186,12 +198,12 @@ UcxWorker::UcxWorker() {
   check_ucx(status, "UCX could not open its devices (see UCX_TLS and UCX_NET_DEVICES)");
 }
 
-// transports: replaces UCX's own choice, unless null.
+// transports: replaces UCX's own choice.
 ucs_status_t UcxWorker::open(const char* transports) {
   ucp_config_t* config;
   check_ucx(ucp_config_read(nullptr, nullptr, &config), "UCX's settings (UCX_*) cannot be read");
   set_defaults(config);
-  if (transports) ucp_config_modify(config, "TLS", transports);
+  ucp_config_modify(config, "TLS", transports);
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
