@@ -76,7 +76,7 @@ def _load_nvtx() -> None:
 def way(name: str, group: Any = None) -> Iterator[None]:
     """Sets the algorithm of NCCL communicators that make their first sum in this block, on this
     thread. name: a value of OMNIHVD_GPU ("auto", "original"); that setting holds for all other
-    communicators.
+    communicators, and for Horovod's, which have a thread of their own.
 
         with omnihvd.intercept.nccl.way("auto", group=data_parallel):    # on all its ranks alike
             dist.all_reduce(torch.zeros(1, device="cuda"), group=data_parallel)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from nccl_job import run, run_well
 
@@ -208,6 +210,20 @@ def test_a_rank_without_memory(doubles):
     ranks = run(doubles, "union.py", 2, "without_memory", env=UNION)
     assert all("all well" in rank.output for rank in ranks)
     assert "a communicator is left to NCCL; rank 1: cuMemAlloc failed" in ranks[0].output
+
+
+@pytest.mark.parametrize("kernel", ["mark", "unite", "gather", "spread"])
+@pytest.mark.parametrize("env", [UNION, LEVELS])
+def test_kernels_that_are_wrong_on_a_rank(doubles, kernel, env):
+    env = {**env, "CUDA_DOUBLE_BROKEN": f"1:{kernel}"}
+    ranks = run(doubles, "union.py", 4, "with_wrong_kernels", env=env, ranks_per_host=2)
+    assert all("all well" in rank.output for rank in ranks)
+    said = re.findall(
+        r"a communicator is left to NCCL; rank \d: omnihvd's kernels sum wrongly on this GPU "
+        r"\(float32, element \d+: \w+ where \w+ was expected\): remove OMNIHVD_KERNEL_CACHE's",
+        ranks[0].output,
+    )
+    assert said, ranks[0].output
 
 
 def test_nothing_is_left_behind(doubles):

@@ -157,13 +157,21 @@ void NcclGroup::connect_union() {
                                      agreed.hierarchy == Hierarchy::off ? nullptr : grid_);
     std::atomic_store(&union_, way);
   };
-  if (const std::string why = on_all_ranks(exchange_, make); !why.empty()) {
-    terms_.refuse(Reason::memory);
-    if (rank() == 0) log(LogLevel::warning, "a communicator is left to NCCL; ", why);
-    return;
-  }
+  if (const std::string why = on_all_ranks(exchange_, make); !why.empty())
+    return leave_to_nccl(Reason::memory, why);
   way->steps().connect(exchange_);
+  const std::string wrong = way->steps().try_out(exchange_, rank());
+  const auto say = [&] {
+    if (!wrong.empty()) throw Error(wrong);
+  };
+  if (const std::string why = on_all_ranks(exchange_, say); !why.empty())
+    return leave_to_nccl(Reason::kernels, why);
   way->begin(engine->join(exchange_, agreed));
+}
+
+void NcclGroup::leave_to_nccl(Reason reason, const std::string& why) {
+  terms_.refuse(reason);
+  if (rank() == 0) log(LogLevel::warning, "a communicator is left to NCCL; ", why);
 }
 
 // --- leaving

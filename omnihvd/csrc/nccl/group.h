@@ -82,6 +82,7 @@ class NcclGroup {
   void connect();
   void fail(const std::string& why);
   void connect_union();
+  void leave_to_nccl(Reason reason, const std::string& why);
   Hierarchy make_levels();
   bool free_memory();
 

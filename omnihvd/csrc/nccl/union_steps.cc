@@ -44,9 +44,11 @@ UnionSteps::UnionSteps(const Settings& agreed, int ranks, const KernelTable& ker
   take(&counts_, chunks * sizeof(kernels::ChunkCounts));
   take(&starts_, (chunks + 1) * 8);
   take(&arrived_, 4);
+  take(&trial_, kTrialBlocks * settings_.block_size * 4);
   take(&buffer_, buffer_bytes_ + (levels_ ? uint64_t(levels_->local_size()) * kShareUnit : 0));
   device_ = DeviceMemory(device);
-  for (CuAddress* at : {&own_, &all_, &united_, &prefix_, &counts_, &starts_, &arrived_, &buffer_})
+  for (CuAddress* at :
+       {&own_, &all_, &united_, &prefix_, &counts_, &starts_, &arrived_, &trial_, &buffer_})
     *at += device_.address();
   window_ = round_up(sizeof(kernels::Rest)) + kSeen * sizeof(kernels::Seen);
   pinned_ = PinnedMemory(window_ + kWindowBytes);
@@ -82,10 +84,14 @@ void UnionSteps::connect(const NcclExchange& exchange) {
     made(nccl().all_gather(mine, pointer(buffer_), share, NcclType::float32, inside(), stream),
          "ncclAllGather inside the hosts");
   }
-  exchange.wait_until("NCCL's first collectives on a communicator", [&] {
+  wait_for(exchange, "NCCL's first collectives on a communicator");
+}
+
+void UnionSteps::wait_for(const NcclExchange& exchange, const char* what) const {
+  exchange.wait_until(what, [&] {
     if (levels_) check_nccl(levels_->async_error(), "NCCL inside the hosts, or between them");
-    const CuResult state = cuda().stream_query(stream);
-    if (state != CuResult::not_ready) check_cuda(state, "NCCL's first collectives");
+    const CuResult state = cuda().stream_query(exchange.stream());
+    if (state != CuResult::not_ready) check_cuda(state, what);
     return state == CuResult::success;
   });
 }

@@ -10,6 +10,8 @@
 //   spread    the sums over the output
 //   rest      the blocks beyond the capacity, rarely any, through host memory
 //
+// try_out() takes all but the last (union_trial.cc).
+//
 // A communicator has one set of memory: its sums wait for each other, as they do in NCCL. One
 // thread at a time calls, in a CudaScope. All functions throw Error, except those that return
 // NCCL's result.
@@ -17,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "engine/settings.h"
 #include "nccl/call_type.h"
@@ -45,6 +48,9 @@ class UnionSteps {
   // Collective: makes NCCL connect for sums of all sizes now. Otherwise NCCL connects at the first
   // sum of each size, when the program may have its ranks wait for each other in other ways.
   void connect(const NcclExchange& exchange);
+  // Collective: sums values with a known result, of two types. Returns what is wrong on this rank,
+  // if anything is.
+  std::string try_out(const NcclExchange& exchange, int rank);
 
   uint64_t most_elements() const { return kMostBlocks * settings_.block_size; }  // of a sum
   uint64_t part_bytes() const { return buffer_bytes_; }
@@ -95,9 +101,11 @@ class UnionSteps {
     void* mine;
   };
   Share share_of(const UnionSum& sum, uint64_t part) const;
+  void queue(const UnionSum& sum, const NcclExchange& exchange);
+  void wait_for(const NcclExchange& exchange, const char* what) const;
 
   const Settings settings_;
-  static constexpr uint64_t kMostBlocks = 1 << 21;
+  static constexpr uint64_t kMostBlocks = 1 << 21, kTrialBlocks = 70;
   const uint64_t ranks_;
   const KernelTable& kernels_;
   const std::shared_ptr<NcclGrid> levels_;
@@ -105,7 +113,7 @@ class UnionSteps {
   DeviceMemory device_;
   PinnedMemory pinned_;
   CuAddress own_ = 0, all_ = 0, united_ = 0, prefix_ = 0, counts_ = 0, starts_ = 0, arrived_ = 0,
-            buffer_ = 0;
+            trial_ = 0, buffer_ = 0;
   CuEvent free_ = nullptr;  // recorded after the last use
 };
 

@@ -180,6 +180,8 @@ void launch(const std::string& name, void* entry, unsigned grid, unsigned thread
   const Kernel& kernel = kernels().at(name);
   if (threads != kernel.threads) die("a kernel was launched with a wrong number of threads");
   check(name, arguments, grid);
+  const char *const broken = std::getenv("CUDA_DOUBLE_BROKEN"), *const rank = std::getenv("RANK");
+  if (broken && rank && rank + (":" + name) == broken) return;  // it does nothing
   const Run made = kernel.bind(entry, arguments);
   stream.queue([=] { run(name, made, grid); });
 }

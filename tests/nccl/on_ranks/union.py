@@ -215,18 +215,26 @@ def round_up(number: int, to: int) -> int:
     return -(-number // to) * to
 
 
-def without_memory() -> None:
+def left_to_nccl(reason: str) -> None:
     stream, comm = Stream(), Communicator("all")
-    if RANK == 1:
-        os.environ["CUDA_DOUBLE_MOST_DEVICE_BYTES"] = "100000"
     for number in (1, 2):
         x = Array(np.ones(1_000, np.float32))
         assert comm.allreduce(stream, x, x, F32) == SUCCESS
         stream.wait()
         assert (x.host == SIZE).all()
-        assert omnihvd.stats()["passed"]["memory"]["calls"] == number
+        assert omnihvd.stats()["passed"][reason]["calls"] == number
     assert comm.async_error() == SUCCESS
     comm.destroy()
+
+
+def without_memory() -> None:
+    if RANK == 1:
+        os.environ["CUDA_DOUBLE_MOST_DEVICE_BYTES"] = "100000"
+    left_to_nccl("memory")
+
+
+def with_wrong_kernels() -> None:
+    left_to_nccl("kernels")
 
 
 def until_exists(name: str) -> None:
