@@ -144,11 +144,11 @@ class UnionState(UnionRule):
             raise ValueError(
                 f"{len(ranks)} ranks on servers of {local_ranks}: give local_ranks= a divisor"
             )
-        self._own = _group(given, [ranks])
         servers = [ranks[i : i + local_ranks] for i in range(0, len(ranks), local_ranks)]
-        levels = local_ranks > 1
-        self._inside: Any = _group(given, servers) if levels else None
-        self._between = _group(given, zip(*servers)) if levels else self._own
+        levels = [servers, zip(*servers)] if local_ranks > 1 else []
+        self._own, *made = _groups(given, [[ranks], *levels])
+        self._inside: Any = made[0] if levels else None
+        self._between = made[1] if levels else self._own
         self._side = SideThread()
 
     def average(self, tensor: torch.Tensor, number: int = 0) -> Future[torch.Tensor]:
@@ -217,8 +217,9 @@ class UnionState(UnionRule):
         self.summed += len(packed)
 
 
-def _group(given: Any, parts: Any) -> Any:
-    """Makes groups like `given` of parts of its ranks, the same on each. Returns this rank's."""
+def _groups(given: Any, splits: list[Any]) -> list[Any]:
+    """Makes groups like `given` of parts of its ranks, the same splits on each. Returns this rank's
+    of each split."""
     timeout = None  # PyTorch's default
     with contextlib.suppress(AttributeError, RuntimeError):  # not every backend has options
         timeout = given._get_backend(given._device_types[0]).options._timeout
@@ -231,8 +232,8 @@ def _group(given: Any, parts: Any) -> Any:
             "that only some of them belong to"
         )
     how = timeout, dist.get_backend(given), None, local
-    groups = [dist.new_group(list(part), *how) for part in parts]
-    return next(group for group in groups if isinstance(group, dist.ProcessGroup))
+    made = [[dist.new_group(list(part), *how) for part in parts] for parts in splits]
+    return [next(g for g in groups if isinstance(g, dist.ProcessGroup)) for groups in made]
 
 
 def union_hook(state: UnionState, bucket: GradBucket) -> Future[torch.Tensor]:
