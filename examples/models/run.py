@@ -176,7 +176,7 @@ def quality_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str
 
 
 def rate_of(args: argparse.Namespace) -> str | None:
-    """Of the links that trainings of quality have; None: this machine alone."""
+    """The rate of the links of trainings of quality; None: this machine alone."""
     return None if args.local else args.rates[0]
 
 
