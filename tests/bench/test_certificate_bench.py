@@ -21,8 +21,9 @@ def test_turns_that_another_program_disturbs_do_not_count() -> None:
     found = certificate.cost(without, with_it)
     assert found["difference_s"] == 1 and found["interval_s"] == [1, 1]
     noisy = [value + 0.1 * turn for turn, value in enumerate(with_it)]
-    low, high = certificate.cost([1.0 + turn for turn in range(12)], noisy)["interval_s"]
-    assert low == pytest.approx(1.3) and high == pytest.approx(2.1)
+    without[7] = 8.0
+    low, high = certificate.cost(without, noisy)["interval_s"]
+    assert low == pytest.approx(2.8) and high == pytest.approx(4.3)
 
 
 @pytest.mark.parametrize("option", ["--time", "--seeds=1"])
@@ -34,7 +35,7 @@ def test_each_measurement_leaves_the_other(
     file.write_text(json.dumps(before))
     monkeypatch.setattr(certificate, "RESULT", file)
     monkeypatch.setattr(sys, "argv", ["certificate.py", option])
-    jobs = {"--time": [[1.0] * 12, [2.0] * 12], "--seeds=1": [2]}
+    jobs = {"--time": [[1.0] * 48, [2.0] * 48], "--seeds=1": [2]}
     monkeypatch.setattr(certificate, "of_job", lambda *_: jobs[option])
     certificate.main()
     after = json.loads(file.read_text())

@@ -39,6 +39,7 @@ def test_a_replica_sends_what_the_next_forward_pass_sees_and_keeps_the_rest() ->
 @pytest.mark.parametrize("method", ["averaged", "dense"])
 def test_one_replica_alone_trains_as_without_the_others(method: str) -> None:
     ((plain,), (tested,)) = replicas(1), replicas(1)
+    start = weights_of(plain)
     for step in range(STEPS):
         plain.backward(step)
         plain.optimizer.step()
@@ -47,7 +48,9 @@ def test_one_replica_alone_trains_as_without_the_others(method: str) -> None:
         tried.dense([tested], STEPS)
     else:
         tried.in_rounds([tested], method, STEPS)
-    torch.testing.assert_close(weights_of(tested), weights_of(plain))
+    # Sums round, and AdamW divides by small gradients: how much, the processor decides.
+    change, error = weights_of(plain) - start, weights_of(tested) - weights_of(plain)
+    assert error.norm() < 0.01 * change.norm(), error.norm()
 
 
 def test_a_block_is_sent_if_any_of_its_elements_is() -> None:

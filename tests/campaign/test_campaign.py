@@ -299,6 +299,8 @@ def test_an_interrupted_campaign_leaves_no_process(seed: int) -> None:
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # A shell has what runs in its background ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     group = 0
     try:
