@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,11 @@ def single_calls(kind: str, size: int, seconds: float, dist: Any) -> list[float]
     if kind == "engine":
         times = engine_sums(dist, size // 4)
     times(LEAST)
+    return for_seconds(dist, times, seconds)
+
+
+def for_seconds(dist: Any, times: Callable[[int], list[float]], seconds: float) -> list[float]:
+    """The slowest rank's seconds of as many calls as take so long. times: makes so many calls."""
     guess = slowest(dist, [statistics.median(times(LEAST))])[0]
     return slowest(dist, times(max(LEAST, int(seconds / guess))))
 
@@ -85,14 +90,17 @@ def rank_of(kind: str, seconds: float) -> None:
     dist.destroy_process_group()
 
 
-def job(kind: str, ranks: int, seconds: float) -> dict[int, float]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(ranks), __file__, "--kind", kind]
-    command += ["--seconds", str(seconds)]
+def job(
+    words: Sequence[object], ranks: int, sizes: int, before: Sequence[str] = ()
+) -> dict[int, float]:
+    """The medians by size that rank 0 of a torchrun says. words: the script and its arguments;
+    sizes: how many it says; before: of the command."""
+    command = [*before, sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", *map(str, (ranks, *words))]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OMNIHVD_LOG": "error"}
     done = subprocess.run(command, env=env, text=True, capture_output=True, timeout=300)
     lines = [json.loads(line.split(MARK)[1]) for line in done.stdout.splitlines() if MARK in line]
-    if done.returncode or len(lines) != len(SIZES):
+    if done.returncode or len(lines) != sizes:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
     return {size: median for size, median, _ in lines}
 
@@ -112,7 +120,13 @@ def main() -> None:
     facts = {**machine(), "load": os.getloadavg()[0], "command": " ".join(sys.argv)}
     results = []
     for ranks in args.ranks:
-        rounds = [{k: job(k, ranks, args.seconds) for k in KINDS} for _ in range(args.rounds)]
+        rounds = [
+            {
+                k: job((__file__, "--kind", k, "--seconds", args.seconds), ranks, len(SIZES))
+                for k in KINDS
+            }
+            for _ in range(args.rounds)
+        ]
         for size in SIZES:
             of_kinds = {kind: [one[kind][size] for one in rounds] for kind in KINDS}
             results.append({"ranks": ranks, "bytes": size, "us": of_kinds})

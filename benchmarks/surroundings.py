@@ -19,7 +19,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks.small_sums import LEAST, MARK, slowest  # noqa: E402
+from benchmarks.small_sums import MARK, for_seconds, job  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "surroundings.json"
 COUNTS = (2_048, 65_536, 2_500_000)  # 8 KiB, 256 KiB, 10 MB
@@ -74,24 +73,10 @@ def rank_of(kind: str, seconds: float) -> None:
         call()
         if not torch.equal(tensor, RANKS * given):
             raise SystemExit("a wrong sum")
-        guess = slowest(dist, [statistics.median(call() for _ in range(LEAST))])[0]
-        times = slowest(dist, [call() for _ in range(max(LEAST, int(seconds / guess)))])
+        times = for_seconds(dist, lambda calls: [call() for _ in range(calls)], seconds)
         if dist.get_rank() == 0:
             print(MARK, json.dumps([count, statistics.median(times), len(times)]), flush=True)
     dist.destroy_process_group()
-
-
-def job(place: str, kind: str, seconds: float) -> dict[int, float]:
-    """Seconds of a call by the count of elements."""
-    command = [*PLACES[place], sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(RANKS), __file__, "--kind", kind]
-    command += ["--seconds", str(seconds), "--place", place]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMNIHVD_LOG": "error"}
-    done = subprocess.run(command, env=env, text=True, capture_output=True, timeout=300)
-    lines = [json.loads(line.split(MARK)[1]) for line in done.stdout.splitlines() if MARK in line]
-    if done.returncode or len(lines) != len(COUNTS):
-        raise SystemExit(f"{place}, {kind} failed:\n{done.stderr[-2000:]}")
-    return {count: median for count, median, _ in lines}
 
 
 def main() -> None:
@@ -112,7 +97,11 @@ def main() -> None:
 
     results = []
     for place in PLACES:
-        rounds = [{k: job(place, k, args.seconds) for k in KINDS} for _ in range(args.rounds)]
+        words = (__file__, "--place", place, "--seconds", args.seconds, "--kind")
+        rounds = [
+            {k: job((*words, k), RANKS, len(COUNTS), PLACES[place]) for k in KINDS}
+            for _ in range(args.rounds)
+        ]
         for count in COUNTS:
             found = {kind: [one[kind][count] for one in rounds] for kind in KINDS}
             results.append({"place": place, "count": count, "seconds": found})

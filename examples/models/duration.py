@@ -42,13 +42,12 @@ def work_of(args: Namespace, name: str, pieces: int) -> dict[str, Work]:
         slow = sum(2 * whole * trainings / rate_bytes(rate) for rate in rates)
         reported = REPORTED if before else 0
         links = Work(links.jobs + before, links.steps + reported, 0, slow)
-    quality = pieces * (args.quality_steps or MODELS[name].steps)
-    slow = 2 * quality / rate_bytes(rates[0]) if rates else 0
-    judged = pieces * min(POINTS, args.quality_steps or MODELS[name].steps)
+    quality = args.quality_steps or MODELS[name].steps
+    slow = 2 * pieces * quality / rate_bytes(rates[0]) if rates else 0
     work = {
         "zeros": Work(0, 1 if args.full else args.zeros_steps),
         "links": links,
-        "quality": Work(pieces, quality, judged, slow),
+        "quality": Work(pieces, pieces * quality, pieces * min(POINTS, quality), slow),
     }
     return {part: work[part] for part in args.parts}
 
