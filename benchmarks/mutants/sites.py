@@ -14,7 +14,7 @@ CXX, COMPRESSION = "omnihvd/csrc", "omnihvd/compression"
 PARTS = {
     "protocol": [f"{CXX}/protocol/*"],
     "engine": [f"{CXX}/engine/*"],
-    "algorithms": [f"{CXX}/algorithms/*", f"{CXX}/algorithms/shared_memory/*"],
+    "algorithms": [f"{CXX}/algorithms/{folder}*" for folder in ("", "direct/", "shared_memory/")],
     "codecs": [
         *(f"{CXX}/numeric/{name}*" for name in ("codec", "lossless", "block_coder")),
         *(f"{CXX}/communicator/coded_buffer*", f"{COMPRESSION}/*codec*.py"),

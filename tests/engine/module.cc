@@ -8,6 +8,7 @@ namespace omnihvd {
 void bind_arithmetic(pybind11::module_ m);
 void bind_codec(pybind11::module_ m);
 void bind_datagrams(pybind11::module_ m);
+void bind_direct(pybind11::module_ m);
 void bind_group(pybind11::module_ m);
 void bind_inline(pybind11::module_ m);
 void bind_list_sums(pybind11::module_ m);
@@ -25,6 +26,7 @@ PYBIND11_MODULE(_engine_tests, m) {
   omnihvd::bind_arithmetic(m.def_submodule("arithmetic"));
   omnihvd::bind_codec(m.def_submodule("codec"));
   omnihvd::bind_datagrams(m.def_submodule("datagrams"));
+  omnihvd::bind_direct(m.def_submodule("direct"));
   omnihvd::bind_inline(m.def_submodule("inline_parts"));
   omnihvd::bind_protocol(m.def_submodule("protocol"));
   omnihvd::bind_transport(m.def_submodule("transport"));

@@ -93,14 +93,16 @@ class OnHosts:
 
 
 def join(rank: int, size: int, allgather: Any, transport: str, **values: Any) -> Any:
-    """A group of an engine. With "shared" or "small" memory as transport, what sums so; with
-    "hosts aabb", ranks on the hosts of these letters."""
+    """A group of an engine. With "shared" or "small" memory or "direct" connections as transport,
+    what sums so; with "hosts aabb", ranks on the hosts of these letters."""
     if transport.startswith("hosts "):
         return OnHosts(rank, transport.split()[1], allgather)
     if transport == "shared":
         return _engine_tests.shared.SharedSum(settings(**values), rank, size, allgather)
     if transport == "small":
         return _engine_tests.shared.SmallSum(settings(**values), rank, size, allgather)
+    if transport == "direct":
+        return _engine_tests.direct.DirectSum(settings(**values), rank, size, allgather)
     return _engine_tests.session.engine(settings(**values), transport).join(rank, size, allgather)
 
 
@@ -158,6 +160,8 @@ def _process(
 ) -> None:
     try:
         group = join(rank, size, allgather_over(pipe), transport, **values)
+        if transport == "direct":
+            pipe.send(("joined", None))
         work(rank, size, group, pipe)
         pipe.send(("done", None))
     except Exception as why:
@@ -171,6 +175,7 @@ class Processes:
     def __init__(self, size: int, work: Work, transport: str = "ucx", **values: Any) -> None:
         memory = transport in ("shared", "small")
         self.rounds = 5 if memory else 3  # allgathers in which a group is made
+        self.direct = transport == "direct"  # in as many as it takes
         spawn = multiprocessing.get_context("spawn")
         pairs = [spawn.Pipe() for _ in range(size)]
         self.pipes = [ours for ours, _ in pairs]
@@ -187,6 +192,9 @@ class Processes:
 
     def gather(self, rounds: int | None = None) -> None:
         """Serves the allgathers in which the group is made."""
+        if self.direct:
+            self.serve("joined")
+            return
         for _ in range(rounds or self.rounds):
             said = [self.expect(rank, "gather") for rank in range(len(self.pipes))]
             for pipe in self.pipes:

@@ -34,10 +34,11 @@ SOON_S = 15  # loaded machines are slow; without detection it would be for ever
 
 @pytest.mark.parametrize(
     "victim, transport",
-    [(0, "ucx"), (2, "ucx"), (1, "udp"), (0, "shared"), (1, "shared"), (0, "small"), (1, "small")],
+    [(0, "ucx"), (2, "ucx"), (1, "udp")]
+    + [(rank, how) for how in ("shared", "small", "direct") for rank in (0, 1)],
 )
 def test_a_killed_rank_is_named_by_all_survivors(victim: int, transport: str) -> None:
-    work = small_for_ever if transport == "small" else sum_for_ever
+    work = small_for_ever if transport in ("small", "direct") else sum_for_ever
     with processes(3, work, transport) as ranks:
         ranks.gather()
         for rank in range(3):
@@ -112,6 +113,7 @@ def _one_rank_stays_away(rank: int, size: int, group: Any, pipe: Any) -> None:
         ("ucx", "did not end within 1 s (OMNIHVD_TIMEOUT)"),
         ("shared", "did not end within 1 s (OMNIHVD_TIMEOUT); waiting for rank 1 ("),
         ("small", "did not end within 1 s (OMNIHVD_TIMEOUT); waiting for rank 1 ("),
+        ("direct", "did not end within 1 s (OMNIHVD_TIMEOUT); waiting for rank 1 ("),
     ],
 )
 def test_timeout_fails_all_ranks_and_names_the_missing_one(transport: str, said: str) -> None:
@@ -124,7 +126,7 @@ def test_timeout_fails_all_ranks_and_names_the_missing_one(transport: str, said:
         ranks.expect(1, "late")  # finds the group failed
 
 
-@pytest.mark.parametrize("transport", ["memory", "shared", "small"])
+@pytest.mark.parametrize("transport", ["memory", "shared", "small", "direct"])
 def test_a_stall_is_reported_and_then_ends_well(
     transport: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_stall_is_reported_and_then_ends_well(
     [
         ("memory", "the ranks disagree about allreduce number 1: rank "),
         ("shared", "the ranks disagree about an allreduce: rank "),
+        ("direct", "the ranks disagree about an allreduce: rank "),
     ],
 )
 def test_ranks_that_disagree_fail_with_both_sides_named(transport: str, said: str) -> None:
@@ -166,6 +169,7 @@ def test_ranks_that_disagree_fail_with_both_sides_named(transport: str, said: st
         ("memory", ") has left the job"),
         ("shared", ") left the job while the others wait for its part of a sum"),
         ("small", ") left the job while the others wait for its part of a sum"),
+        ("direct", ") left the job while the others wait for its part of a sum"),
     ],
 )
 def test_a_rank_that_leaves_is_not_waited_for(transport: str, said: str) -> None:

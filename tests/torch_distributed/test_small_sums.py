@@ -1,4 +1,4 @@
-"""Small sums of the ranks of a host, made in the caller's thread."""
+"""Small sums, made in the caller's thread: of the ranks of a host, and between hosts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from jobs import run
 
 AUTO = {"OMNIHVD_WAY": "auto"}
+APART = {rank: {"OMNIHVD_HOST_ID": f"host {rank}"} for rank in range(4)}
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -34,22 +35,30 @@ def test_sums_without_memory(how: str) -> None:
     ("what", "env"), [("taken", {}), ("left", {"OMNIHVD_MIN_BYTES": str(256 << 10)})]
 )
 def test_between_hosts_the_backend_makes_only_the_first(what: str, env: dict[str, str]) -> None:
-    own = {rank: {"OMNIHVD_HOST_ID": f"host {rank}"} for rank in range(3)}
-    for ended in run("few_small_sums.py", 3, what, env={**AUTO, **env}, own=own):
+    for ended in run("few_small_sums.py", 3, what, env={**AUTO, **env}, own=APART):
         assert "all well" in ended.output
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_sums_between_hosts(ranks: int) -> None:
+    env = {**AUTO, "OMNIHVD_MIN_BYTES": "1"}  # none is left to Gloo
+    for ended in run("small_sums.py", ranks, "hosts", env=env, own=APART):
+        assert "all well" in ended.output
+
+
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("dies", r"rank 2 \(.*\) has ended"),
+        ("dies", r"rank 2 \(.*\) has ended|lost the connection to rank 2"),
         ("count", "101 float32"),
         ("dtype", "100 int32"),
         ("large", "100000 float64"),
     ],
 )
-def test_a_rank_that_differs_is_named(how: str, said: str) -> None:
-    ended = run("small_failures.py", 3, how, env=AUTO, check=False)
+def test_a_rank_that_differs_is_named(how: str, said: str, apart: bool) -> None:
+    env = {**AUTO, "OMNIHVD_MIN_BYTES": "1"}
+    ended = run("small_failures.py", 3, how, env=env, own=APART if apart else {}, check=False)
     for rank, output in enumerate(each.output for each in ended):
         if how == "dies" and rank == 2:
             continue

@@ -1,7 +1,9 @@
 #include "communicator/communicator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <set>
@@ -12,6 +14,7 @@
 #include "base/plugin.h"
 #include "communicator/coded_buffer.h"
 #include "engine/stats.h"
+#include "engine/while_waiting.h"
 #include "intercept/polite_yield.h"
 
 namespace omnihvd {
@@ -20,6 +23,9 @@ namespace {
 std::string text_of(const Call& call) {
   return sum_text(call.count, call.dtype, call.codec, call.scatters());
 }
+
+// Whether another rank makes a small sum meanwhile.
+constexpr std::chrono::milliseconds kLookEvery{500};
 
 bool all_zero(const void* data, uint64_t bytes) {
   const auto* const at = static_cast<const char*>(data);
@@ -34,6 +40,7 @@ void Communicator::give_up(const std::exception& why) {
   failure_ = memory ? "this process has no more memory" : why.what();
   own_.reset();
   small_.reset();
+  direct_.reset();
   lists_.reset();
 }
 
@@ -71,7 +78,8 @@ Reason Communicator::take(const Call& call, Exchange& exchange, Library& library
   if (!met()) meet(exchange, &call);
   Call taken = call;
   reason = refusal(call.bytes(), bool(call.codec), call.scatters());
-  if ((reason == Reason::none || reason == Reason::small) && beside_gloo_ && !call.scatters()) {
+  if ((reason == Reason::none || reason == Reason::small) && library_ == Beside::gloo &&
+      !call.scatters()) {
     reason = leaves_first(call.bytes()) ? Reason::small : Reason::none;
     taken.takes_small = left_first();
   }
@@ -143,6 +151,8 @@ void Communicator::meet(Exchange& exchange, const Call* first) {
     exchange.wait_as(agreed.settings);
     can_scatter_ = can_scatter(agreed.settings, agreed.hosts);
     small_wanted_ = SmallSum::wanted(agreed.settings, agreed.hosts);
+    if (library_ != Beside::mpi)
+      most_direct_ = DirectSum::most_bytes(agreed.settings, agreed.hosts);
     agreed_ = std::move(agreed);
   });
 }
@@ -153,6 +163,7 @@ void Communicator::set_timeout(double seconds) {
   agreed_->settings.timeout_s = seconds;
   if (own_) own_->set_timeout(seconds);
   if (small_) small_->set_timeout(seconds);
+  if (direct_) direct_->set_timeout(seconds);
   if (lists_) lists_->set_timeout(seconds);
 }
 
@@ -190,6 +201,22 @@ void Communicator::begin(const Call& call, Exchange& exchange) {
     ways_.try_emplace(op, agreed_->settings, op, small_wanted_ ? kConnectHere : kConnectHosts);
 }
 
+// Before a sum. As long as the library makes the first ones between hosts, connections would cost
+// more than they save. Ranks of one host need them only if they share no memory.
+void Communicator::connect_directly(const Call& call, Exchange& exchange) {
+  const Settings& s = agreed_->settings;
+  if (direct_ || small_ || !is_direct(call)) return;
+  if (!left_first() && !small_wanted_ && !s.min_bytes && !s.deterministic) return;
+  direct_ = DirectSum::create(exchange, s, agreed_->hosts);
+  if (!direct_) most_direct_ = 0;
+}
+
+// Another algorithm makes this sum.
+void Communicator::pass(const Call& call) {
+  if (small_) small_->pass(call);
+  if (direct_) direct_->pass(call);
+}
+
 void Communicator::leave_to(Library& library, const Call& call) {
   count_pass(Reason::small, call.bytes());
   const Elsewhere elsewhere(this, "an allreduce", "the original library", call.bytes(),
@@ -198,26 +225,43 @@ void Communicator::leave_to(Library& library, const Call& call) {
 }
 
 bool Communicator::sum_small(const Call& call) {
-  if (!small_ || !small_->takes(call) || refusal(call.bytes()) != Reason::none) return false;
+  const bool shared = small_ && small_->takes(call);
+  if (!shared && !(direct_ && is_direct(call))) return false;
+  // Once the library has made the first ones, none is too small for a direct sum.
+  const bool any_size = !shared && !agreed_->settings.min_bytes;
+  if (refusal(call.bytes(), any_size) != Reason::none) return false;
   counted(call, [&] {
-    small_->allreduce(call);
-    return Way::shared;
+    if (shared)
+      small_->allreduce(call);
+    else
+      direct_->allreduce(call);
+    return shared ? Way::shared : Way::stream;
   });
   return true;
 }
 
 void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
-  if (ways_.empty()) or_fail_for_good([&] { begin(call, exchange); });
+  or_fail_for_good([&] {
+    if (ways_.empty()) begin(call, exchange);
+    connect_directly(call, exchange);
+  });
   if (sum_small(call)) return;
-  // These need memory that the ranks share, and the reason must be final.
+  // These need memory that the ranks share, or direct connections, and the reason must be final.
   const Settings& s = agreed_->settings;
   if (!small_ && !call.codec && !call.takes_small && call.bytes() < kMinBytesBetweenHosts &&
       !s.min_bytes && !s.deterministic)
     return or_fail_for_good([&] { leave_to(library, call); });
   if (call.in != call.out)
     ask_for_huge_pages(call.out, call.elements_of(exchange.rank()) * size_of(call.dtype));
+  WhileWaiting* const caller = WhileWaiting::here();
+  const auto look = [&] {
+    if (caller) caller->work();
+    if (const std::string why = direct_->look(); !why.empty() && own_) own_->fail(why);
+  };
+  const WhileWaiting looks(direct_ ? std::function<void()>(look) : nullptr,
+                           caller ? std::min(caller->every(), kLookEvery) : kLookEvery);
   counted(call, [&] {
-    if (small_) small_->pass(call);
+    pass(call);
     if (call.codec) return coded(call, exchange, library);
     if (call.takes_small) ways_.at(call.op).connect_at_once();
     return ways_.at(call.op).sum(call, library, [&](const void* in, void* out, const Codec& codec) {
@@ -252,6 +296,7 @@ void Communicator::interrupt(int rank, const std::string& why) {
   const std::string text =
       "rank " + std::to_string(rank) + " (" + agreed_->hosts[size_t(rank)] + "): " + why;
   if (small_) small_->abort(text);
+  if (direct_) direct_->abort(text);
   if (own_) own_->fail(text);
   if (lists_) lists_->fail(text);
 }
@@ -261,7 +306,7 @@ bool Communicator::sum_coded(const Call& call, Exchange& exchange, Library& libr
   std::optional<CodedBuffer> mine;
   std::vector<CodedRun> runs;
   or_fail_for_good([&] {
-    if (small_) small_->pass(call);
+    pass(call);
     CodedWord word{call.count};
     try {
       if (CodedBuffer::begins(call.in, call.bytes())) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/direct/direct_sum.h"
 #include "algorithms/shared_memory/small_sum.h"
 #include "algorithms/ways.h"
 #include "base/error.h"
@@ -26,12 +27,14 @@ struct __attribute__((visibility("default"))) FailedBefore : Error {
   using Error::Error;
 };
 
+// The library. Gloo hands each sum to a thread of its own: it makes only the first small ones of
+// the ranks. torch_gloo: its caller asks leaves_first().
+enum class Beside { mpi, gloo, torch_gloo };
+
 // One thread at a time. Leaves its groups when destroyed.
 class Communicator {
  public:
-  // beside_gloo: take() leaves the first allreduces to the library (leaves_first()).
-  explicit Communicator(int size, bool beside_gloo = false)
-      : size_(size), beside_gloo_(beside_gloo) {}
+  explicit Communicator(int size, Beside library = Beside::mpi) : size_(size), library_(library) {}
 
   // Does everything: bootstraps, and sums or returns the fallback reason, which is the same on all
   // ranks. Throws Error.
@@ -55,7 +58,8 @@ class Communicator {
   bool left_first() const { return first_sums_ > kFirstSums || first_bytes_ > kFirstBytes; }
   // Collective, for calls that are not refused. The first call connects the ranks. Counts the sum.
   void sum(const Call& call, Exchange& exchange, Library& library);
-  // The same, if memory makes it that the ranks already share (SmallSum). Returns false if not.
+  // The same in this thread, over memory that the ranks already share (SmallSum) or connections
+  // that they have (DirectSum). Returns false if neither makes it.
   bool sum_small(const Call& call);
   // Whether lists of such rows are summed as lists, on all ranks alike: else make a dense tensor
   // of their union. Several ranks of a host first sum among themselves, as lists cannot.
@@ -103,6 +107,11 @@ class Communicator {
     return agreed_->settings.min_bytes.value_or(any ? 0 : kMinBytesBetweenHosts);
   }
   void begin(const Call& call, Exchange& exchange);
+  bool is_direct(const Call& call) const {
+    return !call.scatters() && !call.codec && call.bytes() <= most_direct_;
+  }
+  void connect_directly(const Call& call, Exchange& exchange);
+  void pass(const Call& call);
   void leave_to(Library& library, const Call& call);
   Reason sum_int32(const Call& call, Exchange& exchange, Library& library, Reason reason);
   bool sum_coded(const Call& call, Exchange& exchange, Library& library);
@@ -112,7 +121,7 @@ class Communicator {
 
   const OwnProcess process_;
   const int size_;
-  const bool beside_gloo_;
+  const Beside library_;
   uint64_t first_sums_ = 0, first_bytes_ = 0;
   double timeout_s_ = 0;         // the caller's
   bool settings_bound_ = false;  // the settings have a time-out, which takes precedence
@@ -122,8 +131,10 @@ class Communicator {
   bool all_on_device_ = false;  // in that call
   bool can_scatter_ = false;
   bool small_wanted_ = false;
+  uint64_t most_direct_ = 0;  // bytes of a direct sum
   // Set by the first sum.
-  std::unique_ptr<SmallSum> small_;  // null: the ranks share no memory
+  std::unique_ptr<SmallSum> small_;    // null: the ranks share no memory
+  std::unique_ptr<DirectSum> direct_;  // set by the first sum that it takes
   std::unique_ptr<Algorithm> own_;
   std::shared_ptr<Group> lists_;  // set by the first sum of lists
   ListedSums listed_;             // the last of them

@@ -57,7 +57,7 @@ class OverMethods : public Library {
 
 class PyCommunicator {
  public:
-  PyCommunicator(int rank, int size) : rank_(rank), size_(size), sums_(size) {}
+  PyCommunicator(int rank, int size) : rank_(rank), size_(size), sums_(size, Beside::torch_gloo) {}
 
   void meet(py::object allgather) {
     PyExchange exchange(rank_, size_, std::move(allgather));

@@ -44,6 +44,8 @@ class Transport {
 
   // Gives sends under way a bounded time to complete, the same for all peers.
   virtual ~Transport() = default;
+  // They need none: the peers may make no progress any more.
+  virtual void hurry() {}
   virtual void set_handler(Handler* handler) = 0;  // not owned; before the first progress()
 
   // The address that a peer needs to connect() to this transport: opaque bytes, a few hundred.

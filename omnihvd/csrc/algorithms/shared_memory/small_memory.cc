@@ -4,36 +4,13 @@
 #include <cstring>
 
 #include "numeric/block_ops.h"
+#include "numeric/keep_subnormals.h"
 
 namespace omnihvd {
 namespace {
 
 constexpr size_t kPiece = 8 << 10;  // bytes to add at a time: they stay in the first cache
 constexpr size_t kTimed = 8 << 10;  // fewer are copied too soon to tell stores apart
-
-// Keeps subnormal numbers while it lives. Each rank adds in its caller's thread, which may flush
-// them to zero: the ranks would get different sums.
-class KeepSubnormals {
- public:
-  KeepSubnormals() { set(saved_ & ~kFlush); }
-  ~KeepSubnormals() { set(saved_); }
-
- private:
-#if defined(__x86_64__)
-  static constexpr unsigned kFlush = 0x8040;  // results and operands, in MXCSR
-  static void set(unsigned mode) { __builtin_ia32_ldmxcsr(mode); }
-  const unsigned saved_ = __builtin_ia32_stmxcsr();
-#elif defined(__aarch64__)
-  static constexpr uint64_t kFlush = 1 << 24;  // both, in FPCR
-  static void set(uint64_t mode) { asm volatile("msr fpcr, %0" ::"r"(mode)); }
-  static uint64_t mode() {
-    uint64_t now;
-    asm volatile("mrs %0, fpcr" : "=r"(now));
-    return now;
-  }
-  const uint64_t saved_ = mode();
-#endif
-};
 
 }  // namespace
 

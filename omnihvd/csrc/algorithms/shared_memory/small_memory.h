@@ -11,19 +11,10 @@
 #include "algorithms/shared_memory/gate.h"
 #include "algorithms/shared_memory/small_steps.h"
 #include "algorithms/shared_memory/stores.h"
+#include "algorithms/small_call.h"
 #include "numeric/dtype.h"
 
 namespace omnihvd {
-
-// A call's elements and dtype, which all ranks must have alike, in one word.
-struct SmallCall {
-  uint64_t word = 0;
-  SmallCall() = default;
-  SmallCall(uint64_t count, DType dtype) : word(count << 8 | uint64_t(dtype)) {}
-  explicit SmallCall(uint64_t packed) : word(packed) {}
-  uint64_t count() const { return word >> 8; }
-  DType dtype() const { return DType(word & 0xFF); }
-};
 
 // At the head of each rank's part; all zero at first. Only this rank writes it.
 //

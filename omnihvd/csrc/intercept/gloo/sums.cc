@@ -34,7 +34,7 @@ struct ProcessSet {
       : library(of),
         context(connected),
         ranks(connected->of_process_set),
-        sums(connected->of_process_set->size, true) {}
+        sums(connected->of_process_set->size, Beside::gloo) {}
   const HorovodLibrary& library;
   GlooContext* const context;  // it owns the ranks, so it lives as long as they do
   const std::weak_ptr<GlooRanks> ranks;

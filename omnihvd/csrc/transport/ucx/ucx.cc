@@ -47,6 +47,7 @@ class UcxTransport final : public Transport {
  public:
   UcxTransport();
   ~UcxTransport() override;
+  void hurry() override { hurries_ = true; }
 
   void set_handler(Handler* handler) override { inbox_.set_handler(handler_ = handler); }
   std::string address() const override { return encode_address(self_); }
@@ -97,6 +98,7 @@ class UcxTransport final : public Transport {
   std::vector<PeerId> failed_;  // peers to be forgotten
   UcxSends sends_;
   size_t flushing_ = 0, closing_ = 0;  // endpoints
+  bool hurries_ = false;
 
   // For the handler.
   std::deque<std::pair<PeerId, std::string>> failures_;
@@ -140,7 +142,7 @@ UcxTransport::UcxTransport()
 
 UcxTransport::~UcxTransport() {
   inbox_.close();
-  flush();
+  if (!hurries_) flush();
   for (auto& [id, peer] : peers_) {
     if (peer.endpoint) close_endpoint(peer);
     peer.failed = true;

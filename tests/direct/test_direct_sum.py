@@ -1,0 +1,247 @@
+"""Small sums between hosts, in the caller's thread. A rank that fails:
+tests/session/test_failures.py."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from _engine_tests import direct
+from groups import all_well, blocks_of, in_threads, processes, settings, sum_of
+
+from omnihvd.engine import EngineError, session
+
+BLOCK = 256  # elements
+MOST, MOST_OF_MORE = 1 << 20, 128 << 10  # bytes of a sum: of two ranks, and of more
+AT_ONCE, TINY = 2 << 10, 32 << 10  # borders: algorithms/direct/
+
+
+def _width(dtype: str) -> int:
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "bfloat16":  # NumPy has no such dtype: a float32's upper half
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(dtype)
+
+
+def _part(rank: int, count: int, dtype: str) -> np.ndarray:
+    period = {"float16": 61, "bfloat16": 7}.get(dtype, count + 1)
+    return _stored(np.arange(count) % period * 8 + rank + 1, dtype)
+
+
+def _total(size: int, count: int, dtype: str) -> np.ndarray:
+    period = {"float16": 61, "bfloat16": 7}.get(dtype, count + 1)
+    return _stored(np.arange(count) % period * 8 * size + size * (size + 1) // 2, dtype)
+
+
+def _counts(size: int, dtype: str) -> list[int]:
+    """Around blocks, messages, and the borders of what is sent how."""
+    edges = [AT_ONCE, TINY // (size - 1), direct.message_bytes, size * direct.message_bytes, MOST]
+    counts = {1, 2, BLOCK - 1, BLOCK, BLOCK + 1, size * BLOCK - 1, size * BLOCK}
+    for edge in edges:
+        elements = edge // _width(dtype)
+        counts |= {elements - 1, elements, elements + 1}
+    return sorted(count for count in counts if count * _width(dtype) <= MOST)
+
+
+@pytest.mark.parametrize("dtype", session.dtypes)
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_sums(size: int, dtype: str) -> None:
+    def work(rank: int, group: Any) -> None:
+        for count in _counts(size, dtype):
+            mine, expected = _part(rank, count, dtype), _total(size, count, dtype)
+            out = np.full_like(mine, 99)
+            group.allreduce(mine, out, dtype)
+            np.testing.assert_array_equal(out, expected)
+            np.testing.assert_array_equal(mine, _part(rank, count, dtype))
+            group.allreduce(mine, mine, dtype)  # in place
+            np.testing.assert_array_equal(mine, expected)
+
+    all_well(in_threads(size, work, "direct"))
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("count", [700, 30_001, 250_000])
+def test_sums_in_any_order_of_messages(size: int, density: float, count: int) -> None:
+    for seed in range(20):
+        tensors = [blocks_of(rank, count, density) for rank in range(size)]
+        sent, refused = direct.sum_all(tensors, "float32", BLOCK, seed)
+        for tensor in tensors:
+            np.testing.assert_array_equal(tensor, sum_of(size, count, density))
+        assert refused == 0
+        heads = 4096 * size  # of messages, and bitmaps
+        if density == 0:
+            assert max(sent) < heads
+        elif count * 4 * (size - 1) > TINY:
+            rings = 2 * (size - 1) / size * count * 4
+            assert max(sent) < rings * min(1, 2 * size * density) + heads
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_blocks_of_any_size(size: int) -> None:
+    for block in (1, 8, 1000, 4096):
+        for count in (1, 4095, 33_000):
+            tensors = [blocks_of(rank, count, 0.4) for rank in range(size)]
+            expected = np.sum(tensors, axis=0, dtype=np.float32)
+            direct.sum_all(tensors, "float32", block, block + count)
+            for tensor in tensors:
+                np.testing.assert_array_equal(tensor, expected)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_broken_messages_are_refused(size: int) -> None:
+    """And nothing beyond a message is read (make sanitize)."""
+    refused = 0
+    for seed in range(300):
+        tensors = [blocks_of(rank, 20_000, 0.5) for rank in range(size)]
+        refused += direct.sum_all(tensors, "float32", BLOCK, seed, broken=3)[1]
+    assert refused > 50
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_all_ranks_get_the_same_bits(size: int, dtype: str) -> None:
+    """The sum of these numbers depends on the order, that of the ranks. Half precision is added in
+    float32."""
+    counts = [1, 1000, 8200, MOST // _width(dtype)]
+
+    def part(rank: int, count: int) -> np.ndarray:
+        return (np.sin(np.arange(count) * 1.1 + rank) * 10.0 ** (rank % 3)).astype(dtype)
+
+    def work(rank: int, group: Any) -> list[bytes]:
+        sums = [part(rank, count) for count in counts]
+        for tensor in sums:
+            group.allreduce(tensor, tensor)
+        return [tensor.tobytes() for tensor in sums]
+
+    results = all_well(in_threads(size, work, "direct"))
+    for i, count in enumerate(counts):
+        expected = part(0, count).astype(np.float32)
+        for rank in range(1, size):
+            expected = expected + part(rank, count).astype(np.float32)
+        assert {result[i] for result in results} == {expected.astype(dtype).tobytes()}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "values", "expected"),
+    [
+        ("ab", {}, MOST),
+        ("abcd", {"transport": "ucx"}, MOST_OF_MORE),
+        ("aabb", {}, MOST_OF_MORE // 2),  # two share a link
+        ("aaab", {}, MOST_OF_MORE // 3),
+        ("aa", {}, MOST // 2),  # of one host that shares no memory
+        ("ab" * 8, {}, MOST_OF_MORE // 8),
+        ("ab" * 8 + "c", {}, 0),  # too many connections
+        ("ab", {"transport": "udp"}, 0),  # it would have to repeat what is lost between sums
+        ("ab", {"encrypt": True}, 0),
+        ("ab", {"way": "stream"}, 0),
+        ("ab", {"arithmetic": "integer"}, 0),
+        ("ab", {"inline": "10.0.0.9:7"}, 0),
+        ("ab", {"aggregators": ["h:1"]}, 0),
+        ("ab", {"block_size": 8192}, 0),
+    ],
+)
+def test_which_sums_are_direct(hosts: str, values: dict[str, Any], expected: int) -> None:
+    assert direct.most_bytes(settings(**{"way": "auto", **values}), list(hosts)) == expected
+
+
+def _rounds(rank: int, size: int, group: Any, pipe: Any) -> None:
+    """Ranks come early and late in turn, and do something else for longer than a connection's
+    buffers last; each value tells the round."""
+    for i in range(300):
+        count = (1, 37, 5000, 100_000)[i % 4]
+        tensor = np.arange(count, dtype=np.float64) * size + rank + i
+        if i % 50 == rank:
+            time.sleep(0.05)
+        group.allreduce(tensor, tensor)
+        expected = np.arange(count) * size * size + size * (size - 1) / 2 + i * size
+        np.testing.assert_array_equal(tensor, expected)
+        if i % 7 == 0:
+            group.pass_by(count + 1, "float64")
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_between_processes(size: int) -> None:
+    with processes(size, _rounds, "direct") as ranks:
+        ranks.gather()
+        for rank in range(size):
+            ranks.expect(rank, "done")
+
+
+def test_a_rank_that_is_done_need_not_stay() -> None:
+    """Nobody moves its messages any more: all of them have gone."""
+    size, alone = 3, threading.Event()
+
+    def work(rank: int, group: Any) -> None:
+        x = np.full(MOST // 4, rank + 1, np.float32)
+        group.allreduce(x, x)
+        assert (x == 6).all()
+        if rank == 2:
+            alone.wait(20)  # in no sum, while the others go on
+            return
+        time.sleep(0.3)
+        alone.set()
+
+    all_well(in_threads(size, work, "direct"))
+
+
+@pytest.mark.parametrize(
+    ("count", "dtype", "said"),
+    [(999, "float32", "999 float32"), (1000, "int32", "1000 int32"), (1001, "int8", "1001 int8")],
+)
+def test_ranks_that_differ_are_named(count: int, dtype: str, said: str) -> None:
+    def work(rank: int, group: Any) -> None:
+        x = np.ones(1000, np.float32) if rank != 1 else np.ones(count, dtype)
+        group.allreduce(x, x)
+
+    for result in in_threads(3, work, "direct"):
+        assert isinstance(result, EngineError), result
+        assert "the ranks disagree about an allreduce: rank " in str(result)
+        assert "1000 float32" in str(result) and said in str(result)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_rank_in_another_sum_is_named(first: int) -> None:
+    """It looks while it waits there."""
+
+    def work(rank: int, group: Any) -> None:
+        x = np.ones(1000, np.float32)
+        group.allreduce(x, x)
+        if rank != first:
+            time.sleep(0.5)
+        if rank == 1:
+            group.pass_by(100_000, "float64")
+            why = ""
+            while not why:
+                time.sleep(0.1)
+                why = group.look()
+            raise EngineError(why)
+        group.allreduce(x, x)
+
+    for result in in_threads(2, work, "direct"):
+        assert isinstance(result, EngineError), result
+        assert "the ranks disagree about an allreduce: rank " in str(result)
+        assert "1000 float32" in str(result) and "100000 float64" in str(result)
+
+
+def test_a_process_has_room_for_so_many_groups() -> None:
+    """The next one's small sums go another way."""
+
+    def work(rank: int, group: Any) -> Any:
+        return group
+
+    kept = []
+    while not isinstance((made := in_threads(2, work, "direct"))[0], EngineError):
+        kept.append(made)
+        assert len(kept) <= 8  # of 16, two ranks each
+    assert "no direct connections" in str(made[0])
+    del kept[0], made
+    gc.collect()
+    all_well(in_threads(2, work, "direct"))
