@@ -6,12 +6,22 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 from _engine_tests import direct
-from groups import all_well, blocks_of, in_threads, processes, settings, sum_of
+from groups import (
+    Meeting,
+    all_well,
+    blocks_of,
+    in_threads,
+    log_level,
+    processes,
+    settings,
+    sum_of,
+)
 
 from omnihvd.engine import EngineError, session
 
@@ -229,6 +239,50 @@ def test_a_rank_in_another_sum_is_named(first: int) -> None:
         assert isinstance(result, EngineError), result
         assert "the ranks disagree about an allreduce: rank " in str(result)
         assert "1000 float32" in str(result) and "100000 float64" in str(result)
+
+
+def _shorter(word: bytes) -> bytes:
+    """An address and a token, each after its length: the token of another release."""
+    begin = 8 + int.from_bytes(word[:8], "little")
+    token = word[begin + 8 : -1]
+    return word[:begin] + len(token).to_bytes(8, "little") + token
+
+
+def test_ranks_that_cannot_connect_sum_another_way(capfd: pytest.CaptureFixture[str]) -> None:
+    """All of them, though only one cannot."""
+    meeting = Meeting(3)
+
+    def join(rank: int) -> str:
+        allgather = meeting.allgather(rank)
+
+        def broken(mine: bytes) -> list[bytes]:
+            said = allgather(mine)
+            return [_shorter(word) if rank == 1 and len(word) > 60 else word for word in said]
+
+        with pytest.raises(EngineError, match="no direct connections") as why:
+            direct.DirectSum(settings(), rank, 3, broken)
+        return str(why.value)
+
+    with log_level("info"), ThreadPoolExecutor(3) as ranks:
+        assert len(list(ranks.map(join, range(3)))) == 3
+    said = "small sums between hosts are not made directly: rank 1: another rank has another"
+    assert f"{said} omnihvd: install the same one on all hosts" in capfd.readouterr().err
+
+
+def test_ranks_pass_large_sums_alike() -> None:
+    """Their notices of these are no reason to fail, early or late."""
+
+    def work(rank: int, group: Any) -> None:
+        for i in range(60):
+            x = np.full(1000, rank + i, np.float32)
+            group.allreduce(x, x)
+            assert (x == 3 * i + 3).all()
+            for large in range(i % 4):
+                time.sleep(0.001 * ((i + rank) % 3))
+                group.pass_by(100_000 + large, "float32")
+                assert group.look() == ""
+
+    all_well(in_threads(3, work, "direct"))
 
 
 def test_a_process_has_room_for_so_many_groups() -> None:

@@ -19,7 +19,7 @@ namespace omnihvd {
 // At the head of a message; little endian, 8-byte aligned. A bitmap of `bitmap` bytes, a multiple
 // of 8, follows, one bit for each block of the range, and the blocks with a set bit.
 struct DirectHeader {
-  enum Kind : uint32_t { give, result, last, hello, failure, leave };
+  enum Kind : uint32_t { give, result, pass, last, hello, failure, leave };
   uint8_t token[16];      // the group's
   uint64_t number;        // of the call
   uint64_t call;          // a SmallCall

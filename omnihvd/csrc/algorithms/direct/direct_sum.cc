@@ -45,7 +45,7 @@ struct DirectSum::Lease {
     if (++in_process <= kMostInProcess) return;
     --in_process;
     throw Error("this process has direct connections for " + std::to_string(kMostInProcess) +
-                " groups, which is the most");
+                " groups, which is the most: leave some, by dist.destroy_process_group()");
   }
   Lease(const Lease&) = delete;
   ~Lease() { --in_process; }
@@ -65,21 +65,22 @@ uint64_t DirectSum::most_bytes(const Settings& agreed, const std::vector<std::st
 std::unique_ptr<DirectSum> DirectSum::create(Exchange& exchange, const Settings& agreed,
                                              const std::vector<std::string>& hosts) {
   std::unique_ptr<DirectSum> made;
-  const std::string obstacle = on_all_ranks(exchange, [&] {
+  std::string obstacle = on_all_ranks(exchange, [&] {
     made.reset(new DirectSum(std::make_shared<Lease>(), make_transport(agreed.transport), exchange,
                              agreed, hosts));
   });
-  if (!obstacle.empty()) {
-    if (exchange.rank() == 0)
-      log(LogLevel::info, "small sums between hosts are not made directly: ", obstacle);
-    return nullptr;
+  if (obstacle.empty()) {
+    BytesWriter word;
+    word.text(made->transport_->address());
+    word.text(random_bytes(sizeof made->token_));
+    const std::vector<std::string> words = exchange.allgather(word.bytes());
+    obstacle = on_all_ranks(exchange, [&] { made->connect(words); });
   }
-  BytesWriter word;
-  word.text(made->transport_->address());
-  word.text(random_bytes(sizeof made->token_));
-  const std::vector<std::string> words = exchange.allgather(word.bytes());
-  start_on_all_ranks(exchange, [&] { made->connect(words); });
-  return made->meet(exchange) ? std::move(made) : nullptr;
+  if (obstacle.empty() && !made->meet(exchange)) obstacle = "some ranks do not reach each other";
+  if (obstacle.empty()) return made;
+  if (exchange.rank() == 0)
+    log(LogLevel::info, "small sums between hosts are not made directly: ", obstacle);
+  return nullptr;
 }
 
 DirectSum::DirectSum(std::shared_ptr<Lease> lease, std::unique_ptr<Transport> transport,
@@ -128,12 +129,7 @@ bool DirectSum::meet(Exchange& exchange) {
       const auto words = exchange.allgather(met() ? "met" : "");
       all = std::count(words.begin(), words.end(), "met") == ranks_;
     }
-    if (all) continue;
-    if (rank_ == 0)
-      log(LogLevel::info,
-          "small sums between hosts are not made directly: some ranks do not reach "
-          "each other");
-    return false;
+    if (!all) return false;
   }
   return true;
 }
@@ -217,6 +213,11 @@ void DirectSum::hear(const DirectHeader& message, size_t size) {
     case DirectHeader::last: return;
     case DirectHeader::hello: ++peers_[message.from].hellos; return;
     case DirectHeader::leave: peers_[message.from].left = true; return;
+    case DirectHeader::pass:
+      if (message.number > number_) break;
+      if (message.number == number_ && under_way_ && failure_.empty())
+        fail(differs(message, rounds_.call()));
+      return;
     default: break;
   }
   if (message.number > number_ || (message.number == number_ && !under_way_)) {
@@ -228,7 +229,8 @@ void DirectSum::hear(const DirectHeader& message, size_t size) {
   if (message.number == number_ && message.call != rounds_.call().word)
     fail(differs(message, rounds_.call()));
   if (message.number < number_ || !rounds_.take(message, size))
-    fail("a message of " + name_of(int(message.from)) + " does not fit the sum that it is of");
+    fail("a message of " + name_of(int(message.from)) +
+         " does not fit its sum: install the same omnihvd on all hosts");
 }
 
 std::string DirectSum::differs(const DirectHeader& theirs, SmallCall mine) const {
@@ -243,6 +245,7 @@ void DirectSum::tell(DirectHeader::Kind kind, const std::string& text) noexcept 
     auto& header = *reinterpret_cast<DirectHeader*>(message);
     std::memset(message + token_.size(), 0, sizeof header - token_.size());
     header.number = number_;
+    header.call = passed_.word;
     header.kind = kind;
     header.from = uint32_t(rank_);
     const size_t length = std::min<size_t>(text.size(), 4096);
@@ -268,7 +271,7 @@ uint64_t DirectSum::allreduce(const Call& call) {
   wait([this] { return rounds_.complete(); });
   settle();
   under_way_ = false;
-  passed_ = rounds_.call();
+  was_direct_ = true;
   Stats& s = stats();
   s.calls += 1;
   s.bytes_in += call.bytes();
@@ -279,16 +282,26 @@ uint64_t DirectSum::allreduce(const Call& call) {
   return rounds_.united_blocks();
 }
 
+// Tells the others if the last sum was a direct one. A program in which ranks differ does so there,
+// and a rank that waits in the library cannot look. Between two large sums nobody moves messages.
 void DirectSum::pass(const Call& call) {
   ++number_;
   passed_ = SmallCall(call.count, call.dtype);
+  const auto old = [this](const std::vector<uint64_t>& bytes) {
+    const auto& message = *reinterpret_cast<const DirectHeader*>(bytes.data() + 1);
+    const bool passes = message.kind == DirectHeader::pass;
+    return message.number < number_ + passes;
+  };
+  early_.erase(std::remove_if(early_.begin(), early_.end(), old), early_.end());
+  if (std::exchange(was_direct_, false)) tell(DirectHeader::pass, "");
 }
 
 std::string DirectSum::look() {
   transport_->progress();
   for (const auto& bytes : early_) {
     const auto& message = *reinterpret_cast<const DirectHeader*>(bytes.data() + 1);
-    if (message.number == number_ && failure_.empty()) abort(differs(message, passed_));
+    if (message.number == number_ && message.kind != DirectHeader::pass && failure_.empty())
+      abort(differs(message, passed_));
   }
   return failure_;
 }

@@ -28,7 +28,7 @@ class DirectSum final : private Transport::Handler, private DirectRounds::Outbox
   // on all ranks.
   static uint64_t most_bytes(const Settings& agreed, const std::vector<std::string>& hosts);
   // Collective, where they make any. Null, on all ranks alike, if they do not come to direct
-  // connections. Throws Error, on all ranks, if an address is wrong.
+  // connections; rank 0 logs why. Throws Error if the exchange fails.
   static std::unique_ptr<DirectSum> create(Exchange& exchange, const Settings& agreed,
                                            const std::vector<std::string>& hosts);
   // Ranks that wait for this one see that it has left.
@@ -95,10 +95,11 @@ class DirectSum final : private Transport::Handler, private DirectRounds::Outbox
   Polling polling_;
   Token token_{};
   DirectRounds rounds_;
-  uint64_t number_ = 0;     // of this call
-  bool under_way_ = false;  // this call is a direct sum, and not over
-  SmallCall passed_;        // this call, if it is not
-  std::string failure_;     // empty: none
+  uint64_t number_ = 0;      // of this call
+  bool under_way_ = false;   // this call is a direct sum, and not over
+  bool was_direct_ = false;  // the last call
+  SmallCall passed_;         // the last call that was not
+  std::string failure_;      // empty: none
   std::vector<Peer> peers_;
   std::vector<std::vector<uint64_t>> early_;  // messages of later calls
   std::vector<Buffer> free_;
