@@ -29,7 +29,7 @@ from omnihvd.torch.meetings import Meetings
 from omnihvd.torch.work import DoneWork, SumWork
 
 CLOSE_TIMEOUT_S = 10.0
-MOST_SMALL = 1 << 20  # bytes
+MOST_SMALL = 1 << 20  # bytes of a sum that may be small
 
 
 def name_of(dtype: torch.dtype) -> str:

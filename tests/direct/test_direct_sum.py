@@ -3,6 +3,7 @@ tests/session/test_failures.py."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import time
@@ -22,6 +23,7 @@ from groups import (
     settings,
     sum_of,
 )
+from small import OTHERS, check_bits, check_differ, check_named, check_sums, counts_around, rounds
 
 from omnihvd.engine import EngineError, session
 
@@ -30,50 +32,17 @@ MOST, MOST_OF_MORE = 1 << 20, 128 << 10  # bytes of a sum: of two ranks, and of 
 AT_ONCE, TINY = 2 << 10, 32 << 10  # borders: algorithms/direct/
 
 
-def _width(dtype: str) -> int:
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-
-
-def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "bfloat16":  # NumPy has no such dtype: a float32's upper half
-        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return values.astype(dtype)
-
-
-def _part(rank: int, count: int, dtype: str) -> np.ndarray:
-    period = {"float16": 61, "bfloat16": 7}.get(dtype, count + 1)
-    return _stored(np.arange(count) % period * 8 + rank + 1, dtype)
-
-
-def _total(size: int, count: int, dtype: str) -> np.ndarray:
-    period = {"float16": 61, "bfloat16": 7}.get(dtype, count + 1)
-    return _stored(np.arange(count) % period * 8 * size + size * (size + 1) // 2, dtype)
-
-
 def _counts(size: int, dtype: str) -> list[int]:
     """Around blocks, messages, and the borders of what is sent how."""
     edges = [AT_ONCE, TINY // (size - 1), direct.message_bytes, size * direct.message_bytes, MOST]
     counts = {1, 2, BLOCK - 1, BLOCK, BLOCK + 1, size * BLOCK - 1, size * BLOCK}
-    for edge in edges:
-        elements = edge // _width(dtype)
-        counts |= {elements - 1, elements, elements + 1}
-    return sorted(count for count in counts if count * _width(dtype) <= MOST)
+    return counts_around(edges, dtype, MOST, counts)
 
 
 @pytest.mark.parametrize("dtype", session.dtypes)
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_sums(size: int, dtype: str) -> None:
-    def work(rank: int, group: Any) -> None:
-        for count in _counts(size, dtype):
-            mine, expected = _part(rank, count, dtype), _total(size, count, dtype)
-            out = np.full_like(mine, 99)
-            group.allreduce(mine, out, dtype)
-            np.testing.assert_array_equal(out, expected)
-            np.testing.assert_array_equal(mine, _part(rank, count, dtype))
-            group.allreduce(mine, mine, dtype)  # in place
-            np.testing.assert_array_equal(mine, expected)
-
-    all_well(in_threads(size, work, "direct"))
+    check_sums("direct", size, dtype, _counts(size, dtype))
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
@@ -118,25 +87,7 @@ def test_broken_messages_are_refused(size: int) -> None:
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_all_ranks_get_the_same_bits(size: int, dtype: str) -> None:
-    """The sum of these numbers depends on the order, that of the ranks. Half precision is added in
-    float32."""
-    counts = [1, 1000, 8200, MOST // _width(dtype)]
-
-    def part(rank: int, count: int) -> np.ndarray:
-        return (np.sin(np.arange(count) * 1.1 + rank) * 10.0 ** (rank % 3)).astype(dtype)
-
-    def work(rank: int, group: Any) -> list[bytes]:
-        sums = [part(rank, count) for count in counts]
-        for tensor in sums:
-            group.allreduce(tensor, tensor)
-        return [tensor.tobytes() for tensor in sums]
-
-    results = all_well(in_threads(size, work, "direct"))
-    for i, count in enumerate(counts):
-        expected = part(0, count).astype(np.float32)
-        for rank in range(1, size):
-            expected = expected + part(rank, count).astype(np.float32)
-        assert {result[i] for result in results} == {expected.astype(dtype).tobytes()}
+    check_bits("direct", size, dtype, MOST)
 
 
 @pytest.mark.parametrize(
@@ -162,24 +113,10 @@ def test_which_sums_are_direct(hosts: str, values: dict[str, Any], expected: int
     assert direct.most_bytes(settings(**{"way": "auto", **values}), list(hosts)) == expected
 
 
-def _rounds(rank: int, size: int, group: Any, pipe: Any) -> None:
-    """Ranks come early and late in turn, and do something else for longer than a connection's
-    buffers last; each value tells the round."""
-    for i in range(300):
-        count = (1, 37, 5000, 100_000)[i % 4]
-        tensor = np.arange(count, dtype=np.float64) * size + rank + i
-        if i % 50 == rank:
-            time.sleep(0.05)
-        group.allreduce(tensor, tensor)
-        expected = np.arange(count) * size * size + size * (size - 1) / 2 + i * size
-        np.testing.assert_array_equal(tensor, expected)
-        if i % 7 == 0:
-            group.pass_by(count + 1, "float64")
-
-
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_between_processes(size: int) -> None:
-    with processes(size, _rounds, "direct") as ranks:
+    work = functools.partial(rounds, 300, 100_000, 0.05)
+    with processes(size, work, "direct") as ranks:
         ranks.gather()
         for rank in range(size):
             ranks.expect(rank, "done")
@@ -202,19 +139,9 @@ def test_a_rank_that_is_done_need_not_stay() -> None:
     all_well(in_threads(size, work, "direct"))
 
 
-@pytest.mark.parametrize(
-    ("count", "dtype", "said"),
-    [(999, "float32", "999 float32"), (1000, "int32", "1000 int32"), (1001, "int8", "1001 int8")],
-)
+@pytest.mark.parametrize(("count", "dtype", "said"), OTHERS)
 def test_ranks_that_differ_are_named(count: int, dtype: str, said: str) -> None:
-    def work(rank: int, group: Any) -> None:
-        x = np.ones(1000, np.float32) if rank != 1 else np.ones(count, dtype)
-        group.allreduce(x, x)
-
-    for result in in_threads(3, work, "direct"):
-        assert isinstance(result, EngineError), result
-        assert "the ranks disagree about an allreduce: rank " in str(result)
-        assert "1000 float32" in str(result) and said in str(result)
+    check_differ("direct", count, dtype, said)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -235,10 +162,7 @@ def test_a_rank_in_another_sum_is_named(first: int) -> None:
             raise EngineError(why)
         group.allreduce(x, x)
 
-    for result in in_threads(2, work, "direct"):
-        assert isinstance(result, EngineError), result
-        assert "the ranks disagree about an allreduce: rank " in str(result)
-        assert "1000 float32" in str(result) and "100000 float64" in str(result)
+    check_named(in_threads(2, work, "direct"), "100000 float64")
 
 
 def _shorter(word: bytes) -> bytes:

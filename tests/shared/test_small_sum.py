@@ -3,6 +3,7 @@ tests/session/test_failures.py."""
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -12,122 +13,44 @@ import numpy as np
 import pytest
 from _engine_tests import shared
 from groups import all_well, in_threads, processes
+from small import OTHERS, check_bits, check_differ, check_named, check_sums, counts_around, rounds
 
-from omnihvd.engine import EngineError, session
+from omnihvd.engine import session
 
 MOST = 256 << 10  # bytes of a small sum
-# Sums of up to four ranks are exact in each dtype, or wrap around as NumPy's.
-PERIODS = {"float16": 61, "bfloat16": 7}
-
-
-def _part(rank: int, count: int, dtype: str) -> np.ndarray:
-    """Values unique per rank and index, up to a period for halves."""
-    return _stored((np.arange(count) % PERIODS.get(dtype, count + 1)) * 8 + rank + 1, dtype)
-
-
-def _total(size: int, count: int, dtype: str) -> np.ndarray:
-    index = np.arange(count) % PERIODS.get(dtype, count + 1)
-    return _stored(index * 8 * size + size * (size + 1) // 2, dtype)
-
-
-def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "bfloat16":  # NumPy has no such dtype: a float32's upper half
-        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return values.astype(dtype)
-
-
-def _width(dtype: str) -> int:
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
 def _counts(size: int, dtype: str) -> list[int]:
     """Around cache lines, pieces, the largest sum that each rank adds whole, and the largest."""
     edges = [64, 8 << 10, (64 << 10) // size // 64 * 64, MOST]
     counts = {0, 1, 2}
-    for edge in edges:
-        elements = edge // _width(dtype)
-        counts |= {elements - 1, elements, elements + 1}
-    return sorted(count for count in counts if count * _width(dtype) <= MOST)
+    return counts_around(edges, dtype, MOST, counts)
 
 
 @pytest.mark.parametrize("dtype", session.dtypes)
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_sums(size: int, dtype: str) -> None:
-    def work(rank: int, group: Any) -> None:
-        for count in _counts(size, dtype):
-            mine, expected = _part(rank, count, dtype), _total(size, count, dtype)
-            out = np.full_like(mine, 99)
-            group.allreduce(mine, out, dtype)
-            np.testing.assert_array_equal(out, expected)
-            np.testing.assert_array_equal(mine, _part(rank, count, dtype))
-            group.allreduce(mine, mine, dtype)  # in place
-            np.testing.assert_array_equal(mine, expected)
-
-    all_well(in_threads(size, work, "small"))
+    check_sums("small", size, dtype, _counts(size, dtype))
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_all_ranks_get_the_same_bits(size: int, dtype: str) -> None:
-    """The sum of these numbers depends on the order, that of the ranks. Half precision is added in
-    float32."""
-    counts = [1, 1000, 8200, MOST // _width(dtype)]
-
-    def part(rank: int, count: int) -> np.ndarray:
-        return (np.sin(np.arange(count) * 1.1 + rank) * 10.0 ** (rank % 3)).astype(dtype)
-
-    def work(rank: int, group: Any) -> list[bytes]:
-        sums = [part(rank, count) for count in counts]
-        for tensor in sums:
-            group.allreduce(tensor, tensor)
-        return [tensor.tobytes() for tensor in sums]
-
-    results = all_well(in_threads(size, work, "small"))
-    for i, count in enumerate(counts):
-        expected = part(0, count).astype(np.float32)
-        for rank in range(1, size):
-            expected = expected + part(rank, count).astype(np.float32)
-        assert {result[i] for result in results} == {expected.astype(dtype).tobytes()}
-
-
-def _rounds(rank: int, size: int, group: Any, pipe: Any) -> None:
-    """Ranks come early and late in turn; each value tells the round."""
-    for i in range(400):
-        count = (1, 37, 5000, 30_000)[i % 4]
-        tensor = np.arange(count, dtype=np.float64) * size + rank + i
-        if i % 50 == rank:
-            pipe.poll(0.002)
-        group.allreduce(tensor, tensor)
-        expected = np.arange(count) * size * size + size * (size - 1) / 2 + i * size
-        np.testing.assert_array_equal(
-            tensor[:: max(1, count // 9)], expected[:: max(1, count // 9)]
-        )
-        np.testing.assert_array_equal(tensor[-1], expected[-1])
-        if i % 7 == 0:
-            group.pass_by(count + 1, "float64")
+    check_bits("small", size, dtype, MOST)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_between_processes(size: int) -> None:
-    with processes(size, _rounds, "small") as ranks:
+    work = functools.partial(rounds, 400, 30_000, 0.002)
+    with processes(size, work, "small") as ranks:
         ranks.gather()
         for rank in range(size):
             ranks.expect(rank, "done")
 
 
-@pytest.mark.parametrize(
-    ("count", "dtype", "said"),
-    [(999, "float32", "999 float32"), (1000, "int32", "1000 int32"), (1001, "int8", "1001 int8")],
-)
+@pytest.mark.parametrize(("count", "dtype", "said"), OTHERS)
 def test_ranks_that_differ_are_named(count: int, dtype: str, said: str) -> None:
-    def work(rank: int, group: Any) -> None:
-        x = np.ones(1000, np.float32) if rank != 1 else np.ones(count, dtype)
-        group.allreduce(x, x)
-
-    for result in in_threads(3, work, "small"):
-        assert isinstance(result, EngineError), result
-        assert "the ranks disagree about an allreduce: rank " in str(result)
-        assert "1000 float32" in str(result) and said in str(result)
+    check_differ("small", count, dtype, said)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -144,10 +67,7 @@ def test_a_rank_whose_sum_is_large_is_named(first: int) -> None:
             time.sleep(1)  # as long as the large sum waits for the other rank
         group.allreduce(x, x)
 
-    for result in in_threads(2, work, "small"):
-        assert isinstance(result, EngineError), result
-        assert "the ranks disagree about an allreduce: rank " in str(result)
-        assert "1000 float32" in str(result) and "100000 float64" in str(result)
+    check_named(in_threads(2, work, "small"), "100000 float64")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 #include "communicator/communicator.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -253,13 +252,10 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
     return or_fail_for_good([&] { leave_to(library, call); });
   if (call.in != call.out)
     ask_for_huge_pages(call.out, call.elements_of(exchange.rank()) * size_of(call.dtype));
-  WhileWaiting* const caller = WhileWaiting::here();
   const auto look = [&] {
-    if (caller) caller->work();
     if (const std::string why = direct_->look(); !why.empty() && own_) own_->fail(why);
   };
-  const WhileWaiting looks(direct_ ? std::function<void()>(look) : nullptr,
-                           caller ? std::min(caller->every(), kLookEvery) : kLookEvery);
+  const WhileWaiting looks(direct_ ? std::function<void()>(look) : nullptr, kLookEvery);
   counted(call, [&] {
     pass(call);
     if (call.codec) return coded(call, exchange, library);

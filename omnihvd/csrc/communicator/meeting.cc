@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "algorithms/waiting.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -129,9 +130,8 @@ Agreement Greeting::read(const std::vector<std::string>& greetings, int own_rank
 void check_same(const std::vector<std::string>& sums, const std::vector<std::string>& hosts) {
   for (size_t rank = 1; rank < sums.size(); ++rank)
     if (sums[rank] != sums[0])
-      throw Error("the ranks disagree about an allreduce: rank " + std::to_string(rank) + " (" +
-                  hosts[rank] + ") sums " + sums[rank] + ", rank 0 (" + hosts[0] + ") sums " +
-                  sums[0]);
+      throw Error(differ_text("rank " + std::to_string(rank) + " (" + hosts[rank] + ")", sums[rank],
+                              "rank 0 (" + hosts[0] + ")", sums[0]));
 }
 
 }  // namespace omnihvd

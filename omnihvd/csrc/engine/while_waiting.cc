@@ -1,5 +1,6 @@
 #include "engine/while_waiting.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace omnihvd {
@@ -16,7 +17,12 @@ WhileWaiting::~WhileWaiting() { of_this_thread = before_; }
 
 WhileWaiting* WhileWaiting::here() { return of_this_thread; }
 
+WhileWaiting::Milliseconds WhileWaiting::every() const {
+  return before_ ? std::min(every_, before_->every()) : every_;
+}
+
 void WhileWaiting::work() {
+  if (before_) before_->work();
   const auto now = std::chrono::steady_clock::now();
   if (now - worked_ < every_) return;
   worked_ = now;

@@ -6,9 +6,10 @@
 
 namespace omnihvd {
 
-// While this exists, this thread calls `work` about that often as it waits. Needed for programs
-// with an MPI that moves messages only inside its own calls, and for Python, which runs signal
-// handlers only when asked to. `work` must not throw.
+// While this exists, this thread calls `work` about that often as it waits, and the work of the one
+// that was there before. Needed for programs with an MPI that moves messages only inside its own
+// calls, for Python, which runs signal handlers only when asked to, and to look for ranks in other
+// sums. `work` must not throw.
 class WhileWaiting {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -18,7 +19,7 @@ class WhileWaiting {
   WhileWaiting(const WhileWaiting&) = delete;
 
   static WhileWaiting* here();  // this thread's; null: nothing
-  Milliseconds every() const { return every_; }
+  Milliseconds every() const;
   void work();  // if it is time
 
  private:

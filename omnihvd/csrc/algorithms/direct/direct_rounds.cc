@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
 #include "numeric/block_ops.h"
 #include "numeric/keep_subnormals.h"
 
@@ -56,7 +55,6 @@ void DirectRounds::begin(const void* in, void* out, SmallCall call, uint64_t num
   const size_t owned = mine_.end - mine_.begin;
   staging_.resize(std::max(staging_.size(), size_t(ranks_) * owned * block_bytes_));
   is_staged_.assign(size_t(ranks_) * owned, 0);
-  is_united_.assign(owned, 0);
   sums_.resize(block_ * size_t(accumulator_size_of(call.dtype())));
   gives_left_ = owned > 0 ? ranks_ - 1 : 0;
   results_left_ = 0;
@@ -65,19 +63,23 @@ void DirectRounds::begin(const void* in, void* out, SmallCall call, uint64_t num
     peers_[size_t(rank)] = {mine_.begin, results_of(rank).begin};
   peers_[size_t(rank_)] = {mine_.end, results_of(rank_).end};
   for (const int rank : others_) results_left_ += results_of(rank).begin < results_of(rank).end;
+  const BlockOps& ops = block_ops(call.dtype());
+  const auto nonzero = [&](uint32_t block) {
+    return ops.inspect(in_ + block * block_bytes_, bytes_of(block) / size_of(call.dtype())).nonzero;
+  };
+  for (uint32_t block = mine_.begin; block < mine_.end; ++block)
+    nonzero_ += is_staged_[staged(rank_, block)] = nonzero(block);
   if (whole_)
-    give(mine_, others_);
+    send_mine(DirectHeader::give, in_);
   else
-    for (const int rank : others_) nonzero_ += give(share_of(rank), {rank});
+    for (const int rank : others_)
+      nonzero_ += send(DirectHeader::give, share_of(rank), in_, nonzero, {rank});
 }
 
-uint64_t DirectRounds::give(Range range, const std::vector<int>& to) {
-  const BlockOps& ops = block_ops(call_.dtype());
-  const size_t element = size_of(call_.dtype());
-  const auto nonzero = [&](uint32_t block) {
-    return ops.inspect(in_ + block * block_bytes_, bytes_of(block) / element).nonzero;
-  };
-  return send(DirectHeader::give, range, in_, nonzero, to);
+void DirectRounds::send_mine(DirectHeader::Kind kind, const uint8_t* from) {
+  send(
+      kind, mine_, from, [this](uint32_t block) { return is_staged_[staged(rank_, block)] != 0; },
+      others_);
 }
 
 // Returns how many blocks it has sent.
@@ -161,14 +163,11 @@ void DirectRounds::add() {
   const KeepSubnormals keeps;
   for (uint32_t block = mine_.begin; block < mine_.end; ++block) {
     const size_t n = bytes_of(block) / element;
-    const uint8_t* const own = in_ + block * block_bytes_;
-    const bool own_nonzero = ops.inspect(own, n).nonzero;
     bool any = false;
     for (int rank = 0; rank < ranks_; ++rank) {
-      const bool nonzero = rank == rank_ ? own_nonzero : is_staged_[staged(rank, block)] != 0;
-      if (!nonzero) continue;
-      const uint8_t* const theirs =
-          rank == rank_ ? own : &staging_[staged(rank, block) * block_bytes_];
+      if (!is_staged_[staged(rank, block)]) continue;
+      const uint8_t* const theirs = rank == rank_ ? in_ + block * block_bytes_
+                                                  : &staging_[staged(rank, block) * block_bytes_];
       (any ? ops.add : ops.store)(sums_.data(), theirs, n);
       any = true;
     }
@@ -176,14 +175,10 @@ void DirectRounds::add() {
       ops.finish(out_ + block * block_bytes_, sums_.data(), n);
     else
       std::memset(out_ + block * block_bytes_, 0, n * element);
-    nonzero_ += own_nonzero;
     united_ += any;
-    is_united_[block - mine_.begin] = any;
+    is_staged_[staged(rank_, block)] = any;
   }
-  if (whole_) return;
-  send(
-      DirectHeader::result, mine_, out_,
-      [&](uint32_t block) { return is_united_[block - mine_.begin] != 0; }, others_);
+  if (!whole_) send_mine(DirectHeader::result, out_);
 }
 
 }  // namespace omnihvd

@@ -74,7 +74,7 @@ class DirectRounds {
   template <typename NonZero>
   uint64_t send(DirectHeader::Kind kind, Range range, const uint8_t* from, NonZero nonzero,
                 const std::vector<int>& to);
-  uint64_t give(Range range, const std::vector<int>& to);
+  void send_mine(DirectHeader::Kind kind, const uint8_t* from);
   size_t staged(int rank, uint32_t block) const;
   void add();
 
@@ -94,10 +94,10 @@ class DirectRounds {
   int gives_left_ = 0, results_left_ = 0;  // ranks
   std::vector<int> others_;                // in the order of this rank's sends
   uint64_t nonzero_ = 0, united_ = 0;
-  std::vector<uint8_t> staging_;    // what this rank was given: of each rank its share's blocks
-  std::vector<uint8_t> is_staged_;  // for each such block: it is not zero
-  std::vector<uint8_t> is_united_;  // for each block of the share
-  std::vector<uint8_t> sums_;       // of a block
+  std::vector<uint8_t> staging_;  // what this rank was given: of each rank its share's blocks
+  // For each such block: it is not zero. At this rank's place: of its own, and then of the sum.
+  std::vector<uint8_t> is_staged_;
+  std::vector<uint8_t> sums_;  // of a block
 };
 
 }  // namespace omnihvd

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "base/bytes.h"
@@ -39,17 +38,14 @@ std::atomic<int> in_process{0};
 
 }  // namespace
 
-// One of the places that a process has for groups with direct sums.
-struct DirectSum::Lease {
-  Lease() {
-    if (++in_process <= kMostInProcess) return;
-    --in_process;
-    throw Error("this process has direct connections for " + std::to_string(kMostInProcess) +
-                " groups, which is the most: leave some, by dist.destroy_process_group()");
-  }
-  Lease(const Lease&) = delete;
-  ~Lease() { --in_process; }
-};
+DirectSum::Lease::Lease() {
+  if (++in_process <= kMostInProcess) return;
+  --in_process;
+  throw Error("this process has direct connections for " + std::to_string(kMostInProcess) +
+              " groups, which is the most: leave some, by dist.destroy_process_group()");
+}
+
+DirectSum::Lease::~Lease() { --in_process; }
 
 uint64_t DirectSum::most_bytes(const Settings& agreed, const std::vector<std::string>& hosts) {
   std::map<std::string, uint64_t> ranks;
@@ -65,10 +61,8 @@ uint64_t DirectSum::most_bytes(const Settings& agreed, const std::vector<std::st
 std::unique_ptr<DirectSum> DirectSum::create(Exchange& exchange, const Settings& agreed,
                                              const std::vector<std::string>& hosts) {
   std::unique_ptr<DirectSum> made;
-  std::string obstacle = on_all_ranks(exchange, [&] {
-    made.reset(new DirectSum(std::make_shared<Lease>(), make_transport(agreed.transport), exchange,
-                             agreed, hosts));
-  });
+  std::string obstacle =
+      on_all_ranks(exchange, [&] { made.reset(new DirectSum(exchange, agreed, hosts)); });
   if (obstacle.empty()) {
     BytesWriter word;
     word.text(made->transport_->address());
@@ -83,19 +77,16 @@ std::unique_ptr<DirectSum> DirectSum::create(Exchange& exchange, const Settings&
   return nullptr;
 }
 
-DirectSum::DirectSum(std::shared_ptr<Lease> lease, std::unique_ptr<Transport> transport,
-                     const Exchange& exchange, const Settings& agreed,
+DirectSum::DirectSum(const Exchange& exchange, const Settings& agreed,
                      std::vector<std::string> hosts)
-    : lease_(std::move(lease)),
-      rank_(exchange.rank()),
+    : rank_(exchange.rank()),
       ranks_(exchange.size()),
       hosts_(std::move(hosts)),
-      warning_s_(agreed.stall_warning_s),
-      timeout_s_(agreed.timeout_s),
+      timer_(agreed),
       polling_(kPoll),
       rounds_(rank_, ranks_, agreed.block_size, *this),
       peers_(size_t(ranks_)),
-      transport_(std::move(transport)) {
+      transport_(make_transport(agreed.transport)) {
   transport_->set_handler(this);
 }
 
@@ -221,8 +212,8 @@ void DirectSum::hear(const DirectHeader& message, size_t size) {
     default: break;
   }
   if (message.number > number_ || (message.number == number_ && !under_way_)) {
-    std::memcpy(early_.emplace_back((size + 7) / 8 + 1).data() + 1, bytes, size);
-    early_.back()[0] = size;
+    early_.push_back({std::vector<uint64_t>((size + 7) / 8), size});
+    std::memcpy(early_.back().words.data(), bytes, size);
     return;
   }
   if (!failure_.empty()) return;
@@ -235,8 +226,8 @@ void DirectSum::hear(const DirectHeader& message, size_t size) {
 
 std::string DirectSum::differs(const DirectHeader& theirs, SmallCall mine) const {
   const auto text = [](SmallCall call) { return sum_text(call.count(), call.dtype(), {}); };
-  return "the ranks disagree about an allreduce: " + name_of(int(theirs.from)) + " sums " +
-         text(SmallCall(theirs.call)) + ", " + name_of(rank_) + " sums " + text(mine);
+  return differ_text(name_of(int(theirs.from)), text(SmallCall(theirs.call)), name_of(rank_),
+                     text(mine));
 }
 
 void DirectSum::tell(DirectHeader::Kind kind, const std::string& text) noexcept {
@@ -262,12 +253,12 @@ void DirectSum::tell(DirectHeader::Kind kind, const std::string& text) noexcept 
 
 uint64_t DirectSum::allreduce(const Call& call) {
   if (!failure_.empty()) fail(failure_);
+  timer_.begin_sum();
   ++number_;
   under_way_ = true;
   rounds_.begin(call.in, call.out, SmallCall(call.count, call.dtype), number_);
   const auto early = std::exchange(early_, {});
-  for (const auto& message : early)
-    hear(*reinterpret_cast<const DirectHeader*>(message.data() + 1), message[0]);
+  for (const Early& message : early) hear(message.header(), message.size);
   wait([this] { return rounds_.complete(); });
   settle();
   under_way_ = false;
@@ -287,10 +278,9 @@ uint64_t DirectSum::allreduce(const Call& call) {
 void DirectSum::pass(const Call& call) {
   ++number_;
   passed_ = SmallCall(call.count, call.dtype);
-  const auto old = [this](const std::vector<uint64_t>& bytes) {
-    const auto& message = *reinterpret_cast<const DirectHeader*>(bytes.data() + 1);
-    const bool passes = message.kind == DirectHeader::pass;
-    return message.number < number_ + passes;
+  const auto old = [this](const Early& message) {
+    const bool passes = message.header().kind == DirectHeader::pass;
+    return message.header().number < number_ + passes;
   };
   early_.erase(std::remove_if(early_.begin(), early_.end(), old), early_.end());
   if (std::exchange(was_direct_, false)) tell(DirectHeader::pass, "");
@@ -298,8 +288,8 @@ void DirectSum::pass(const Call& call) {
 
 std::string DirectSum::look() {
   transport_->progress();
-  for (const auto& bytes : early_) {
-    const auto& message = *reinterpret_cast<const DirectHeader*>(bytes.data() + 1);
+  for (const Early& early : early_) {
+    const DirectHeader& message = early.header();
     if (message.number == number_ && message.kind != DirectHeader::pass && failure_.empty())
       abort(differs(message, passed_));
   }
@@ -318,12 +308,12 @@ void DirectSum::settle() {
 
 template <typename Done>
 void DirectSum::wait(Done done) {
+  if (done()) return;
+  timer_.begin_wait();
   polling_.on_work(Polling::Clock::now());
   WhileWaiting* const waiting = WhileWaiting::here();
   const milliseconds step = waiting ? std::min(waiting->every(), kLookAfter) : kLookAfter;
   auto looked = SteadyClock::now();
-  AwakeTimer timer;
-  bool warned = false;
   while (!done()) {
     const bool any = transport_->progress();
     if (!failure_.empty()) fail(failure_);
@@ -334,11 +324,11 @@ void DirectSum::wait(Done done) {
     if (waiting) waiting->work();
     if (SteadyClock::now() - looked < kLookAfter) continue;
     looked = SteadyClock::now();
-    check(timer, &warned);
+    check();
   }
 }
 
-void DirectSum::check(AwakeTimer& timer, bool* warned) {
+void DirectSum::check() {
   std::string late;
   for (int rank = 0; rank < ranks_; ++rank) {
     const Peer& peer = peers_[size_t(rank)];
@@ -351,16 +341,8 @@ void DirectSum::check(AwakeTimer& timer, bool* warned) {
     if (lacks || rounds_.complete()) late += (late.empty() ? "" : ", ") + name_of(rank);
   }
   const SmallCall call = rounds_.call();
-  std::ostringstream what;
-  what << "an allreduce of " << sum_text(call.count(), call.dtype(), {});
-  if (timeout_s_ > 0 && timer.seconds() > timeout_s_) {
-    what << " did not end within " << timeout_s_ << " s (OMNIHVD_TIMEOUT); waiting for " << late;
-    fail(what.str());
-  }
-  if (*warned || warning_s_ <= 0 || timer.seconds() < warning_s_) return;
-  *warned = true;
-  log(LogLevel::warning, what.str(), " has made no progress for ", warning_s_, " s; waiting for ",
-      late);
+  const std::string sum = sum_text(call.count(), call.dtype(), {});
+  if (const std::string why = timer_.overdue(sum, late); !why.empty()) fail(why);
 }
 
 void DirectSum::abort(const std::string& why) noexcept {

@@ -12,7 +12,7 @@
 
 #include "algorithms/call.h"
 #include "algorithms/direct/direct_rounds.h"
-#include "base/awake_clock.h"
+#include "algorithms/waiting.h"
 #include "base/own_process.h"
 #include "engine/polling.h"
 #include "engine/session.h"
@@ -35,9 +35,8 @@ class DirectSum final : private Transport::Handler, private DirectRounds::Outbox
   ~DirectSum() override;
 
   // Collective; an allreduce of at most so many bytes. Returns how many blocks were non-zero on any
-  // rank. Throws Error if a rank has
-  // failed, ended, makes another call, or is later than OMNIHVD_TIMEOUT; `out` is then undefined,
-  // and each later call throws at once.
+  // rank. Throws Error if a rank has failed, ended, makes another call, or is later than
+  // OMNIHVD_TIMEOUT; `out` is then undefined, and each later call throws at once.
   uint64_t allreduce(const Call& call);
   // For each sum that it does not make, so that the ranks' calls keep the same numbers.
   void pass(const Call& call);
@@ -45,16 +44,28 @@ class DirectSum final : private Transport::Handler, private DirectRounds::Outbox
   // Returns why; empty: none does.
   std::string look();
 
-  void set_timeout(double seconds) { timeout_s_ = seconds; }
+  void set_timeout(double seconds) { timer_.set_timeout(seconds); }
   void abort(const std::string& why) noexcept;
 
  private:
   using Token = std::array<uint8_t, sizeof DirectHeader::token>;
   using Buffer = std::unique_ptr<uint64_t[]>;
-  struct Lease;
+  // One of the places that a process has for groups with direct sums. Throws Error if all are
+  // taken.
+  struct Lease {
+    Lease();
+    Lease(const Lease&) = delete;
+    ~Lease();
+  };
+  struct Early {  // a message of a later call
+    std::vector<uint64_t> words;
+    size_t size;
+    const DirectHeader& header() const {
+      return *reinterpret_cast<const DirectHeader*>(words.data());
+    }
+  };
 
-  DirectSum(std::shared_ptr<Lease> lease, std::unique_ptr<Transport> transport,
-            const Exchange& exchange, const Settings& agreed, std::vector<std::string> hosts);
+  DirectSum(const Exchange& exchange, const Settings& agreed, std::vector<std::string> hosts);
 
   void connect(const std::vector<std::string>& words);
   bool meet(Exchange& exchange);
@@ -69,7 +80,7 @@ class DirectSum final : private Transport::Handler, private DirectRounds::Outbox
   void settle();
   template <typename Done>
   void wait(Done done);
-  void check(AwakeTimer& timer, bool* warned);
+  void check();
   [[noreturn]] void fail(const std::string& why);
   std::string differs(const DirectHeader& theirs, SmallCall mine) const;
   std::string name_of(int rank) const;
@@ -87,11 +98,10 @@ class DirectSum final : private Transport::Handler, private DirectRounds::Outbox
   };
 
   const OwnProcess process_;
-  const std::shared_ptr<Lease> lease_;
+  const Lease lease_;
   const int rank_, ranks_;
   const std::vector<std::string> hosts_;
-  const double warning_s_;
-  double timeout_s_;
+  SumTimer timer_;
   Polling polling_;
   Token token_{};
   DirectRounds rounds_;
@@ -101,7 +111,7 @@ class DirectSum final : private Transport::Handler, private DirectRounds::Outbox
   SmallCall passed_;         // the last call that was not
   std::string failure_;      // empty: none
   std::vector<Peer> peers_;
-  std::vector<std::vector<uint64_t>> early_;  // messages of later calls
+  std::vector<Early> early_;
   std::vector<Buffer> free_;
   // By cookie: a message and the rank that it goes to.
   std::unordered_map<uint64_t, std::pair<std::shared_ptr<Outgoing>, int>> sending_;

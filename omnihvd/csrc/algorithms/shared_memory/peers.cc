@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "engine/stats.h"
 #include "engine/while_waiting.h"
 
@@ -23,9 +21,7 @@ std::string Peers::name_of(int rank) const {
 void Peers::wait(const std::function<bool()>& open,
                  const std::function<void(std::chrono::milliseconds)>& sleep,
                  const std::function<Progress(int rank)>& progress, const std::string& sum) {
-  bool warned = false;
-  if (!sum_) sum_.emplace();
-  const double begun = sum_->seconds();
+  timer_.begin_wait();
   WhileWaiting* const waiting = WhileWaiting::here();
   for (auto looked = Clock::now(); !open();) {
     sleep(waiting ? std::min(waiting->every(), kLookAfter) : kLookAfter);
@@ -33,12 +29,11 @@ void Peers::wait(const std::function<bool()>& open,
     const auto now = Clock::now();
     if (open() || now - looked < kLookAfter) continue;
     looked = now;
-    look(progress, sum, begun, &warned);
+    look(progress, sum);
   }
 }
 
-void Peers::look(const std::function<Progress(int rank)>& progress, const std::string& sum,
-                 double wait_begun, bool* warned) {
+void Peers::look(const std::function<Progress(int rank)>& progress, const std::string& sum) {
   throw_if_failed();
   std::string late;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -51,17 +46,7 @@ void Peers::look(const std::function<Progress(int rank)>& progress, const std::s
     if (ended) fail(name_of(rank) + " has ended");
     late += (late.empty() ? "" : ", ") + name_of(rank);
   }
-  const double seconds = sum_->seconds();
-  std::ostringstream what;
-  what << "an allreduce of " << sum;
-  if (timeout_s_ > 0 && seconds > timeout_s_) {
-    what << " did not end within " << timeout_s_ << " s (OMNIHVD_TIMEOUT); waiting for " << late;
-    fail(what.str());
-  }
-  if (*warned || warning_s_ <= 0 || seconds - wait_begun < warning_s_) return;
-  *warned = true;
-  log(LogLevel::warning, what.str(), " has made no progress for ", warning_s_, " s; waiting for ",
-      late);
+  if (const std::string why = timer_.overdue(sum, late); !why.empty()) fail(why);
 }
 
 void Peers::abort(const std::string& why) noexcept {
@@ -79,8 +64,7 @@ void Peers::fail(const std::string& why) {
 }
 
 void Peers::fail_as_different(int rank, const std::string& theirs, const std::string& mine) {
-  fail("the ranks disagree about an allreduce: " + name_of(rank) + " sums " + theirs + ", " +
-       name_of(rank_) + " sums " + mine);
+  fail(differ_text(name_of(rank), theirs, name_of(rank_), mine));
 }
 
 void Peers::throw_if_failed() const {

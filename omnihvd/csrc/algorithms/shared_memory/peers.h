@@ -6,13 +6,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "algorithms/shared_memory/segment.h"
-#include "base/awake_clock.h"
+#include "algorithms/waiting.h"
 #include "engine/settings.h"
 
 namespace omnihvd {
@@ -36,8 +35,7 @@ class Peers {
         failure_(failure),
         rank_(rank),
         ranks_(ranks),
-        warning_s_(settings.stall_warning_s),
-        timeout_s_(settings.timeout_s),
+        timer_(settings),
         host_(std::move(host)),
         numbers_(std::move(numbers)) {}
 
@@ -45,7 +43,7 @@ class Peers {
     return uint32_t(numbers_.empty() ? rank : numbers_[size_t(rank)]);
   }
   std::string name_of(int rank) const;
-  void set_timeout(double seconds) { timeout_s_ = seconds; }
+  void set_timeout(double seconds) { timer_.set_timeout(seconds); }
 
   // Fails the sums of all ranks. fail() throws Error, too.
   void abort(const std::string& why) noexcept;
@@ -54,8 +52,7 @@ class Peers {
   [[noreturn]] void fail_as_different(int rank, const std::string& theirs, const std::string& mine);
   void throw_if_failed() const;
 
-  // A sum begins: OMNIHVD_TIMEOUT counts from its first wait.
-  void begin() { sum_.reset(); }
+  void begin() { timer_.begin_sum(); }  // of a sum
   // Polls until `open`, for so long at most. Returns whether it is.
   template <typename Open>
   static bool spin(Open open, std::chrono::microseconds at_most);
@@ -67,15 +64,12 @@ class Peers {
             const std::function<Progress(int rank)>& progress, const std::string& sum);
 
  private:
-  void look(const std::function<Progress(int rank)>& progress, const std::string& sum,
-            double wait_begun, bool* warned);
+  void look(const std::function<Progress(int rank)>& progress, const std::string& sum);
 
   const Segment& segment_;
   SharedFailure& failure_;
   const int rank_, ranks_;
-  const double warning_s_;
-  double timeout_s_;
-  std::optional<AwakeTimer> sum_;  // since the first wait
+  SumTimer timer_;
   const std::string host_;
   const std::vector<int> numbers_;
 };
