@@ -27,10 +27,12 @@ from typing import Any, NamedTuple
 
 from benchmarks.bench.source import source
 from benchmarks.campaign import place
+from benchmarks.campaign.elastic import plan_elastic
+from benchmarks.campaign.elastic_oracle import judge_elastic
 from benchmarks.campaign.job import LIMIT_S, Record, run_job
 from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
-from benchmarks.campaign.plan import FATAL, Job, plan
+from benchmarks.campaign.plan import ELASTIC, FATAL, Job, plan
 
 PLANTED = ("wrong", "hang", "mute", "segment", "process")
 
@@ -75,7 +77,7 @@ def take(pipe: Any, running: Started) -> tuple[Record | None, list[str]]:
     os.waitpid(running.pid, 0)
     if record is None:
         return None, [f"seed {running.seed}: the campaign itself failed; see above"]
-    return record, judge(record)
+    return record, (judge_elastic if record.job.backend == ELASTIC else judge)(record)
 
 
 class Totals:
@@ -100,6 +102,7 @@ class Totals:
         counts["groups formed again"] += bool(record.again)
         counts["frames lost"] += record.lost_frames
         counts["jobs with lost frames"] += record.lost_frames > 0
+        counts["frames late"] += record.late_frames
         for _, fault in record.faults:
             counts[f"fault {fault.kind}"] += 1
         self.longest_s = max(self.longest_s, longest(record))
@@ -162,12 +165,14 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--plant", choices=PLANTED, default="", help="a mistake, to be found")
     parser.add_argument("--go-on", action="store_true", help="after a failure")
     parser.add_argument("--launchers", action="store_true", help="jobs of horovodrun and mpirun")
+    parser.add_argument("--elastic", action="store_true", help="elastic jobs of horovodrun")
     parser.add_argument("--show", action="store_true", help="each job and its results")
     return parser.parse_args(words)
 
 
 def planned(given: argparse.Namespace, first: int, isolated: bool) -> Iterator[Job]:
     """The jobs to start, as long as there is time."""
+    plans = plan_launched if given.launchers else plan_elastic if given.elastic else plan
     seeds: Iterable[int] = given.seeds or itertools.count(first)
     end = math.inf
     if not given.seeds and given.jobs is not None:
@@ -177,7 +182,7 @@ def planned(given: argparse.Namespace, first: int, isolated: bool) -> Iterator[J
     for seed in seeds:
         if time.monotonic() > end:
             return
-        job = plan_launched(seed, isolated) if given.launchers else plan(seed, isolated)
+        job = plans(seed, isolated)
         job.planted = given.plant
         if job.backend == "torch":
             importlib.import_module("omnihvd.torch")  # once, before its ranks are forked
@@ -188,9 +193,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parsed(arguments)
     faulthandler.enable()
     importlib.import_module("omnihvd.engine")  # once, before all forks
-    isolated, code = place.can_isolate(), source()  # as it is: somebody may commit meanwhile
-    if not isolated:
-        print(f"jobs have no full memory and no links that go down: `{place.TRIAL}` fails here")
+    refused, code = place.refused(), source()  # as it is: somebody may commit meanwhile
+    isolated = not refused
+    if refused:
+        print(f"jobs have no full memory and no bad links: `{refused}` fails here")
     totals = Totals(given.json)
     jobs = planned(given, max(given.first_seed, totals.next_seed), isolated)
     begun, earlier, failed, started = time.monotonic(), totals.took_s, 0, 0

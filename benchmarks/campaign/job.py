@@ -22,7 +22,7 @@ from typing import Any, Callable
 
 from benchmarks.campaign import place
 from benchmarks.campaign.aggregator import Aggregator, free_port
-from benchmarks.campaign.plan import LAUNCHERS, Fault, Job
+from benchmarks.campaign.plan import ELASTIC, LAUNCHERS, Fault, Job
 from benchmarks.campaign.rank import become_rank
 
 LIMIT_S = 60.0  # a whole job; no wait in it is as long
@@ -58,6 +58,7 @@ class Record:
     hangs: str = ""  # the ranks that did not end, with their stacks
     left: list[str] = field(default_factory=list)
     lost_frames: int = 0
+    late_frames: int = 0
     logs: dict[int, str] = field(default_factory=dict)
     seconds: float = 0
     over: float = 0  # when the launcher ended
@@ -321,6 +322,9 @@ class Running:
         self.record.left = [*self.processes_left(), *sorted(self.things_left())]
         if self.job.loss:
             self.record.lost_frames = place.lost_frames()
+        if self.job.late:
+            self.record.late_frames, lost = place.late_frames()
+            self.record.lost_frames += lost
         for rank in self.pids:
             log = self.folder / f"rank-{rank}"
             self.record.logs[rank] = log.read_text(errors="replace") if log.exists() else ""
@@ -360,10 +364,14 @@ def run_job(job: Job, isolated: bool, limit_s: float = LIMIT_S) -> Record:
     """In a process of its own (__main__.py), which this makes the place of the job."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     if isolated:
-        place.isolate(job.memory_bytes, job.loss)
+        place.isolate(job.memory_bytes, job.loss, job.late)
     # No TemporaryDirectory: ranks run the exit functions of this process, too.
     folder = Path(tempfile.mkdtemp(prefix="campaign-"))
     try:
+        if job.backend == ELASTIC:
+            from benchmarks.campaign.elastic import Elastic
+
+            return Elastic(job, folder, isolated).run(limit_s)
         if job.backend in LAUNCHERS:
             from benchmarks.campaign.launched import Launched
 

@@ -18,10 +18,11 @@ from typing import Any, Callable
 
 from benchmarks.campaign import place
 from benchmarks.campaign.job import Running
-from benchmarks.campaign.plan import LAUNCHERS, NAMESPACES, Fault, Job, make_sums, settings
+from benchmarks.campaign.plan import LAUNCHERS, Fault, Job, make_sums, settings
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER = -1  # its place among the ranks
+HOROVODRUN = (sys.executable, str(ROOT / "tests" / "quick_horovodrun.py"))
 
 
 def plan_launched(seed: int, isolated: bool) -> Job:
@@ -52,35 +53,23 @@ def plan_launched(seed: int, isolated: bool) -> Job:
         add("full")
     elif kind < 0.9:
         add("suspend", 10 ** prng.uniform(-2, -0.5))
-    if not isolated:
-        job.faults = [fault for fault in job.faults if fault.kind not in NAMESPACES]
-    return job
+    return job if isolated else job.without_namespaces()
 
 
 class Launched(Running):
     """Its ranks are a launcher's children, and say what came of sums over a socket."""
 
     def start(self) -> None:
-        job, size = self.job, str(self.job.size)
+        job = self.job
         job.env.update(CAMPAIGN_SOCKET=str(self.folder / "socket"), TMPDIR=str(self.folder))
         self.listener = Listener(job.env["CAMPAIGN_SOCKET"], "AF_UNIX")
-        rank = [sys.executable, "-m", "benchmarks.campaign.launched_rank"]
-        if job.backend == "mpirun":
-            from omnihvd.intercept import mpi_abi
-
-            preload = f"LD_PRELOAD={mpi_abi.shim()}"
-            words = ["mpirun", "--oversubscribe", "-np", size, "env", preload, *rank]
-        else:
-            quick = str(ROOT / "tests" / "quick_horovodrun.py")
-            words = [sys.executable, quick, "--gloo", "-np", size, "--network-interface", "lo"]
-            words += rank
         path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
         paths = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
         own = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         own["OMPI_MCA_btl_vader_single_copy_mechanism"] = "none"  # needs ptrace
-        with (self.folder / "launcher").open("wb") as log:
+        with (self.folder / f"rank-{LAUNCHER}").open("wb") as log:
             self.launcher = subprocess.Popen(
-                words,
+                self.command(),
                 env={**os.environ, **own, **job.env, "PATH": path, "PYTHONPATH": paths},
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -90,6 +79,15 @@ class Launched(Running):
             )
         self.pids[LAUNCHER] = self.launcher.pid
         self.watches[LAUNCHER] = os.pidfd_open(self.launcher.pid)
+
+    def command(self) -> list[str]:
+        size, rank = str(self.job.size), [sys.executable, "-m", "benchmarks.campaign.launched_rank"]
+        if self.job.backend == "mpirun":
+            from omnihvd.intercept import mpi_abi
+
+            preload = f"LD_PRELOAD={mpi_abi.shim()}"
+            return ["mpirun", "--oversubscribe", "-np", size, "env", preload, *rank]
+        return [*HOROVODRUN, "--gloo", "-np", size, "--network-interface", "lo", *rank]
 
     def more_sources(self) -> dict[Any, Callable[[], None]]:
         listening: Any = self.listener._listener  # type: ignore[attr-defined]
@@ -131,7 +129,10 @@ class Launched(Running):
                 self.served(*key)
         self.listener.close()
         super().finish()
-        # Errors of MPI name nobody: omnihvd's line before them does.
+        self.explain()
+
+    def explain(self) -> None:
+        """Errors of MPI name nobody: omnihvd's line before them does."""
         for result in self.record.results:
             if result.verdict.startswith("failed"):
                 log = self.record.logs.get(result.rank, "").splitlines()
@@ -140,4 +141,4 @@ class Launched(Running):
 
     def known(self, name: str) -> bool:
         """Open MPI leaves its folder and its memory where ranks are killed."""
-        return name in ("launcher", "socket") or name.startswith(("ompi.", "vader_segment"))
+        return name == "socket" or name.startswith(("ompi.", "vader_segment"))

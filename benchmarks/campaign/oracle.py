@@ -108,7 +108,7 @@ def _result(record: Record, r: Result) -> list[str]:
     members, again = _members(record, r), r.number >= 999
     own = victims(record) & set(members)
     if r.verdict == "failed again":
-        late = r.seconds > AT_ONCE_S and r.rank not in own and not _by_library(r.text)
+        late = r.seconds > AT_ONCE_S and r.rank not in own and not by_library(r.text)
         return [f"{where}fails again only after {r.seconds:.1f} s: {r.text}"] if late else []
     times = fatal(record, members)
     if "OMNIHVD_TIMEOUT" in record.job.env and LATE.search(r.text):
@@ -133,12 +133,12 @@ def _result(record: Record, r: Result) -> list[str]:
     return wrong
 
 
-def _by_library(text: str) -> bool:
+def by_library(text: str) -> bool:
     return bool(LIBRARY.search(text)) and not LOST.search(text)
 
 
 def _names_culprit(record: Record, members: tuple[int, ...], text: str) -> bool:
-    if _by_library(text) or LATE.search(text):
+    if by_library(text) or LATE.search(text):
         return True
     names = [rf"\brank {members.index(v)}\b" for v in victims(record) if v in members]
     if part := re.search(r"among ranks ([\d, ]+), counted from 0: ", text):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -15,10 +16,15 @@ CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWIPC = 0x20000, 0x40000000, 0x08000000
 MS_REC, MS_PRIVATE = 0x4000, 1 << 18
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 SHM = Path("/dev/shm")
+RANDOM = "-p udp -m statistic --mode random --probability"  # of iptables
+SLOW = "1:2"  # a class of tc
 
 
-# Tells what isolate() needs: a container's root may make no namespaces, or iptables is missing.
-TRIAL = "unshare --mount --net --ipc iptables -w -t raw -L"
+# Tell what isolate() needs: a container's root may make no namespaces, or a command is missing.
+TRIALS = [
+    f"unshare --mount --net --ipc {command}"
+    for command in ("iptables -w -t raw -L", "tc qdisc add dev lo root htb")
+]
 
 
 def end_with_parent(number: int) -> None:
@@ -26,14 +32,21 @@ def end_with_parent(number: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
+def refused() -> str:
+    """A command that fails here although isolate() needs it; empty: none."""
+    for trial in TRIALS:
+        try:
+            run(trial)
+        except (OSError, subprocess.SubprocessError):
+            return trial
+    return ""
+
+
 def can_isolate() -> bool:
-    try:
-        return not subprocess.run(TRIAL.split(), capture_output=True, timeout=10).returncode
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    return not refused()
 
 
-def isolate(memory_bytes: int, loss: float) -> None:
+def isolate(memory_bytes: int, loss: float, late: float) -> None:
     """Gives this process its own network, /dev/shm of so many bytes, and System V memory."""
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,8 +60,25 @@ def isolate(memory_bytes: int, loss: float) -> None:
     check(libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, options), "mount /dev/shm")
     set_link(True)
     if loss:
-        rule = f"-w -t raw -A PREROUTING -p udp -m statistic --mode random --probability {loss}"
-        subprocess.run(["iptables", *rule.split(), "-j", "DROP"], check=True, timeout=10)
+        run(f"iptables -w -t raw -A PREROUTING {RANDOM} {loss} -j DROP")
+    if late:  # a slow queue, which the other frames pass by
+        run("tc qdisc add dev lo root handle 1: htb default 1")
+        run("tc class add dev lo parent 1: classid 1:1 htb rate 100gbit burst 10m quantum 60000")
+        run(f"tc class add dev lo parent 1: classid {SLOW} htb rate 20mbit quantum 60000")
+        run(f"tc qdisc add dev lo parent {SLOW} pfifo limit 8")
+        run(f"iptables -w -t mangle -A OUTPUT {RANDOM} {late} -j CLASSIFY --set-class {SLOW}")
+
+
+def run(command: str) -> str:
+    return subprocess.run(
+        command.split(), check=True, timeout=10, capture_output=True, text=True
+    ).stdout
+
+
+def add_address(address: str) -> None:
+    """One more of this machine's own."""
+    if not address.startswith("127."):
+        run(f"ip address add {address}/32 dev lo")
 
 
 def set_link(up: bool) -> None:
@@ -58,9 +88,14 @@ def set_link(up: bool) -> None:
 
 
 def lost_frames() -> int:
-    command = ["iptables", "-w", "-t", "raw", "-vnxL", "PREROUTING"]
-    lines = subprocess.run(command, check=True, timeout=10, capture_output=True, text=True).stdout
-    return sum(int(line.split()[0]) for line in lines.splitlines() if " DROP " in line)
+    lines = run("iptables -w -t raw -vnxL PREROUTING").splitlines()
+    return sum(int(line.split()[0]) for line in lines if " DROP " in line)
+
+
+def late_frames() -> tuple[int, int]:
+    """How many the slow queue has let go, and how many it had no place for."""
+    found = re.search(r"(\d+) pkt \(dropped (\d+)", run(f"tc -s class show dev lo classid {SLOW}"))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def left() -> set[str]:

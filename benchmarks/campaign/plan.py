@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 BACKENDS = ("engine", "communicator", "torch")
 LAUNCHERS = ("mpirun", "horovodrun")  # backends of the jobs in launched.py
+ELASTIC = "elastic"  # of the jobs in elastic.py
 # Faults after which sums may fail. All others must leave every sum right.
 FATAL = {"kill", "exit", "leave", "stop-long", "files", "memory", "aggregator", "full"}
 # Faults after which the rank itself may end or fail, and nobody else.
@@ -51,12 +52,18 @@ class Job:
     aggregator: str = ""  # "": none; "bind": dedicated; "udp": in-network
     memory_bytes: int = SHM_BYTES
     loss: float = 0  # share of the frames that the network loses
+    late: float = 0  # share of the frames that the network holds back, so that others overtake them
     planted: str = field(default="", compare=False)  # a mistake that the oracle has to find
     replay: str = ""  # words that replay it, besides its seed
 
     @property
     def size(self) -> int:
         return len(self.hosts)
+
+    def without_namespaces(self) -> Job:
+        """The same job, but for the faults that need namespaces of its own."""
+        faults = [fault for fault in self.faults if fault.kind not in NAMESPACES]
+        return replace(self, loss=0, late=0, memory_bytes=SHM_BYTES, faults=faults)
 
     def describe(self) -> str:
         sums = [f"{len(own)} sums in ranks {group}" for group, own in zip(self.groups, self.sums)]
@@ -73,6 +80,7 @@ class Job:
                 *([f"aggregator --{self.aggregator}"] if self.aggregator else []),
                 *([f"/dev/shm of {self.memory_bytes} bytes"] if self.memory_bytes < 64e6 else []),
                 *([f"loss {self.loss:g}"] if self.loss else []),
+                *([f"late {self.late:g}"] if self.late else []),
                 *faults,
                 *(["again"] if self.again else []),
             ]
@@ -106,10 +114,7 @@ def plan(seed: int, isolated: bool = True) -> Job:
     sums = [make_sums(prng, backend, env, scatters) for _ in groups]
     job = Job(seed, backend, hosts, groups, sums, env, [], prng.random() < 0.5, aggregator)
     _faults(prng, job)
-    if not isolated:
-        job.loss, job.memory_bytes = 0, SHM_BYTES
-        job.faults = [fault for fault in job.faults if fault.kind not in NAMESPACES]
-    return job
+    return job if isolated else job.without_namespaces()
 
 
 def settings(prng: random.Random, backend: str) -> dict[str, str]:
@@ -208,6 +213,9 @@ def _faults(prng: random.Random, job: Job) -> None:
     elif job.aggregator and kind < 0.9:
         add("aggregator", -1)
     _more_faults(random.Random(f"more of {job.seed}"), job)
+    prng = random.Random(f"late of {job.seed}")
+    if job.env.get("OMNIHVD_TRANSPORT") == "udp" and prng.random() < 0.4:
+        job.late = prng.choice((0.01, 0.05, 0.2))
     prng = random.Random(f"links of {job.seed}")
     if job.backend != "torch" and prng.random() < 0.15:
         for _ in range(prng.choice((1, 2, 4))):

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.campaign import __main__ as command
 from benchmarks.campaign import job, place
+from benchmarks.campaign.elastic import plan_elastic
 from benchmarks.campaign.job import Record, Result, Running
 from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
@@ -99,12 +100,14 @@ def test_jobs_under_launchers(tmp_path: Path) -> None:
 def test_a_seed_plans_one_job() -> None:
     assert plan_launched(7, True) == plan_launched(7, True) != plan_launched(8, True)
     assert plan(7) == plan(7) and plan(7) != plan(8)
+    assert plan_elastic(7, True) == plan_elastic(7, True) != plan_elastic(8, True)
     kinds = {fault.kind for seed in range(500) for fault in plan(seed).faults}
     assert kinds >= {"kill", "stop", "stop-long", "suspend", "fork", "files", "memory", "full"}
     assert "link" in kinds
+    assert {plan(seed).late > 0 for seed in range(500)} == {True, False}
 
 
-@pytest.mark.parametrize("planned", [plan, plan_launched])
+@pytest.mark.parametrize("planned", [plan, plan_launched, plan_elastic])
 def test_a_seed_plans_the_same_job_without_namespaces(planned: Callable[[int, bool], Job]) -> None:
     left_out = set()
     for seed in range(500):
@@ -112,8 +115,9 @@ def test_a_seed_plans_the_same_job_without_namespaces(planned: Callable[[int, bo
         left_out |= {f.kind for f in full.faults if f not in alone.faults}
         kept = [f for f in full.faults if f.kind not in ("full", "small-shm", "link")]
         assert alone.faults == kept and not alone.loss and alone.memory_bytes == 64 << 20
-        assert dataclasses.replace(full, faults=kept, loss=0, memory_bytes=64 << 20) == alone
-    assert "full" in left_out
+        milder = {"loss": 0, "late": 0, "memory_bytes": 64 << 20}
+        assert dataclasses.replace(full, faults=kept, **milder) == alone
+    assert "small-shm" in left_out or "full" in left_out
 
 
 @pytest.mark.parametrize("command_is_there", [True, False])
