@@ -6,6 +6,7 @@
 // Broken: an invariant of our own does not hold. Never caught to continue; reported as a bug.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -22,6 +23,11 @@ class __attribute__((visibility("default"))) Broken : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
+
+// As messages name a rank.
+inline std::string rank_name(uint64_t rank, const std::string& host) {
+  return "rank " + std::to_string(rank) + " (" + host + ")";
+}
 
 #define OMNIHVD_STRINGIFY_(x) #x
 #define OMNIHVD_STRINGIFY(x) OMNIHVD_STRINGIFY_(x)

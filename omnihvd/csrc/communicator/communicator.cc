@@ -289,8 +289,7 @@ const ListedSums& Communicator::sum_lists(const ListCall& call, Exchange& exchan
 }
 
 void Communicator::interrupt(int rank, const std::string& why) {
-  const std::string text =
-      "rank " + std::to_string(rank) + " (" + agreed_->hosts[size_t(rank)] + "): " + why;
+  const std::string text = rank_name(size_t(rank), agreed_->hosts[size_t(rank)]) + ": " + why;
   if (small_) small_->abort(text);
   if (direct_) direct_->abort(text);
   if (own_) own_->fail(text);

@@ -113,12 +113,12 @@ Agreement Greeting::read(const std::vector<std::string>& greetings, int own_rank
   agreed.settings = settings_;
   std::vector<std::string> settings, ranks;
   for (size_t rank = 0; rank < greetings.size(); ++rank) {
-    const std::string who = "rank " + std::to_string(rank);
     BytesReader in(greetings[rank]);
     static_cast<void>(in.text());
-    if (const std::string why = in.text(); !why.empty()) throw Error(who + ": " + why);
+    if (const std::string why = in.text(); !why.empty())
+      throw Error("rank " + std::to_string(rank) + ": " + why);
     agreed.hosts.push_back(in.text());
-    ranks.push_back(who + " (" + agreed.hosts.back() + ")");
+    ranks.push_back(rank_name(rank, agreed.hosts.back()));
     settings.push_back(in.text());
     agreed.words.push_back(in.text());
   }
@@ -130,8 +130,8 @@ Agreement Greeting::read(const std::vector<std::string>& greetings, int own_rank
 void check_same(const std::vector<std::string>& sums, const std::vector<std::string>& hosts) {
   for (size_t rank = 1; rank < sums.size(); ++rank)
     if (sums[rank] != sums[0])
-      throw Error(differ_text("rank " + std::to_string(rank) + " (" + hosts[rank] + ")", sums[rank],
-                              "rank 0 (" + hosts[0] + ")", sums[0]));
+      throw Error(
+          differ_text(rank_name(rank, hosts[rank]), sums[rank], rank_name(0, hosts[0]), sums[0]));
 }
 
 }  // namespace omnihvd

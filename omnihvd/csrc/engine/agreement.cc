@@ -59,9 +59,7 @@ std::vector<std::string> contents_of(const std::vector<std::string>& words) {
   for (size_t rank = 0; rank < words.size(); ++rank) {
     BytesReader in(words[rank]);
     const std::string why = in.text(), host = in.text();
-    if (!why.empty())
-      throw Error("omnihvd cannot start on rank " + std::to_string(rank) + " (" + host +
-                  "): " + why);
+    if (!why.empty()) throw Error("omnihvd cannot start on " + rank_name(rank, host) + ": " + why);
     contents.push_back(in.text());
   }
   return contents;

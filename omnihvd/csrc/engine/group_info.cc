@@ -51,8 +51,8 @@ Node Node::unpack(const std::string& bytes) {
 }
 
 std::string GroupInfo::name_of(uint32_t node) const {
-  const std::string number = std::to_string(node < workers ? node : node - workers);
-  return (node < workers ? "rank " : "aggregator ") + number + " (" + nodes[node].host + ")";
+  if (node < workers) return rank_name(node, nodes[node].host);
+  return "aggregator " + std::to_string(node - workers) + " (" + nodes[node].host + ")";
 }
 
 void GroupInfo::take_seats() {

@@ -32,7 +32,7 @@ InlineClient::Options options_of(Exchange& exchange, const Settings& agreed,
   options.port = uint16_t(std::stoul(agreed.inline_at.substr(colon + 1)));
   options.rank = uint32_t(exchange.rank());
   options.ranks = uint32_t(exchange.size());
-  options.name = "rank " + std::to_string(options.rank) + " (" + hosts[options.rank] + ")";
+  options.name = rank_name(options.rank, hosts[options.rank]);
   options.patience_s = kAggregator.seconds;
   if (agreed.timeout_s > 0) options.patience_s = std::min(agreed.timeout_s, options.patience_s);
   return options;

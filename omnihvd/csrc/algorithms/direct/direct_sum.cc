@@ -135,7 +135,7 @@ DirectSum::~DirectSum() {
 }
 
 std::string DirectSum::name_of(int rank) const {
-  return "rank " + std::to_string(rank) + " (" + hosts_[size_t(rank)] + ")";
+  return rank_name(uint64_t(rank), hosts_[size_t(rank)]);
 }
 
 // --- messages ------------------------------------------------------------------------------------

@@ -14,9 +14,7 @@ constexpr auto kLookAfter = std::chrono::milliseconds(100);  // before looking w
 
 }  // namespace
 
-std::string Peers::name_of(int rank) const {
-  return "rank " + std::to_string(number_of(rank)) + " (" + host_ + ")";
-}
+std::string Peers::name_of(int rank) const { return rank_name(uint64_t(number_of(rank)), host_); }
 
 void Peers::wait(const std::function<bool()>& open,
                  const std::function<void(std::chrono::milliseconds)>& sleep,
