@@ -51,7 +51,7 @@ FAULTS = {
     "kill": "ranks killed (SIGKILL)",
     "exit": "ranks ended by SIGTERM",
     "leave": "ranks that left early",
-    "stop": "ranks stopped for 1 to 100 ms",
+    "stop": "ranks stopped for 1 ms to 2 s",
     "stop-long": "ranks stopped beyond OMNIHVD_TIMEOUT",
     "suspend": "jobs stopped as a whole",
     "files": "ranks with few descriptors",
@@ -68,7 +68,7 @@ def processes() -> str:
     """The campaign in real processes."""
     result = load("faults_processes.json")
     counts = result["counts"]
-    backends = ("engine", "communicator", "torch", "mpirun", "horovodrun")
+    backends = ("engine", "communicator", "torch", "mpirun", "horovodrun", "elastic")
     names = ("jobs", *(f"jobs of {backend}" for backend in backends), "ranks")
     cells = [[name, f"{counts.get(name, 0):,}"] for name in names]
     for name in ("sums right", "sums failed", "groups formed again"):
@@ -80,6 +80,7 @@ def processes() -> str:
     )
     cells.append(["all faults but kills", f"{others:,}"])
     cells.append(["frames that the network lost", f"{counts['frames lost']:,}"])
+    cells.append(["frames that others overtook", f"{counts.get('frames late', 0):,}"])
     cells.append(["longest wait of a survivor for its error", f"{result['longest_wait_s']:.1f} s"])
     cells.append(["hours it took", f"{result['took_s'] / 3600:.1f}"])
     cells.append(["jobs that failed", f"{len(result['failures'])}"])
