@@ -115,7 +115,7 @@ void UnionWay::watch() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (double pause_s = kLeast_s; !quit_ && !interrupted_;) {
     read_seen();
-    if (steps_.rest().asked != summed_) {
+    if (__atomic_load_n(&steps_.rest().asked, __ATOMIC_ACQUIRE) != summed_) {
       lock.unlock();
       sum_window();
       lock.lock();
@@ -134,7 +134,6 @@ void UnionWay::watch() {
 // All ranks have the same union and the same capacity, so all devices ask for the same windows. The
 // device gets the sum once all ranks have it: then none depends on a rank that ends meanwhile.
 void UnionWay::sum_window() {
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
   const auto& rest = steps_.rest();
   group_->allreduce(steps_.window(), steps_.window(), rest.blocks * settings_.block_size,
                     static_cast<DType>(rest.dtype));
@@ -146,8 +145,7 @@ void UnionWay::sum_window() {
 }
 
 void UnionWay::answer() {
-  __atomic_thread_fence(__ATOMIC_RELEASE);
-  steps_.rest().answered = summed_;
+  __atomic_store_n(&steps_.rest().answered, summed_, __ATOMIC_RELEASE);
   held_ = false;
 }
 
