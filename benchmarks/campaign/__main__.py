@@ -27,12 +27,12 @@ from typing import Any, NamedTuple
 
 from benchmarks.bench.source import source
 from benchmarks.campaign import place
-from benchmarks.campaign.elastic import plan_elastic
+from benchmarks.campaign.elastic import ElasticRecord, plan_elastic
 from benchmarks.campaign.elastic_oracle import judge_elastic
 from benchmarks.campaign.job import LIMIT_S, Record, run_job
 from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
-from benchmarks.campaign.plan import ELASTIC, FATAL, Job, plan
+from benchmarks.campaign.plan import FATAL, Job, plan
 
 PLANTED = ("wrong", "hang", "mute", "segment", "process")
 
@@ -77,7 +77,7 @@ def take(pipe: Any, running: Started) -> tuple[Record | None, list[str]]:
     os.waitpid(running.pid, 0)
     if record is None:
         return None, [f"seed {running.seed}: the campaign itself failed; see above"]
-    return record, (judge_elastic if record.job.backend == ELASTIC else judge)(record)
+    return record, judge_elastic(record) if isinstance(record, ElasticRecord) else judge(record)
 
 
 class Totals:
