@@ -124,6 +124,11 @@ def patterns(rows: Rows) -> None:
     sent = max(c["bytes_sent"] for c in result["counters"])
     figure = "element-wise 5%: bytes sent over (4 bytes a value + 1 bit an element)"
     at_most(rows, figure, sent / (point.count * (4 * point.density + 1 / 8)), 1.1)
+    (same,) = run.points(pattern="identical", density=0.1)
+    over = run.of("omnihvd", same)["over_limit"]
+    at_most(rows, "omnihvd, identical, 10.0%: time over the limit", over, 1.15)
+    over = elements.of("omnihvd", point)["over_limit"]
+    at_most(rows, "omnihvd, elements, 5.0%: time over the limit", over, 1.25)
     for peer in AG.split():
         for r in (Run("hosts4-1gbit"), run, elements):
             for point in r.points():
