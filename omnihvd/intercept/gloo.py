@@ -70,10 +70,9 @@ def _shim() -> ctypes.CDLL:
     shim = ctypes.CDLL(str(engine.GLOO_SHIM))
     shim.omnihvd_gloo_hook.argtypes = [ctypes.c_char_p]
     shim.omnihvd_gloo_hook.restype = ctypes.c_char_p
-    shim.omnihvd_gloo_shut_down.argtypes = [ctypes.c_char_p]
-    horovod_library.on_shutdown(
-        lambda horovod: shim.omnihvd_gloo_shut_down(horovod_library.path_of(horovod).encode())
-    )
+    shut_down = shim.omnihvd_gloo_shut_down
+    shut_down.argtypes = [ctypes.c_char_p]
+    horovod_library.on_shutdown(lambda h: shut_down(horovod_library.path_of(h).encode()))
     # Comes after Horovod's own clean-up, which is registered by hvd.init().
     at_exit(shim.omnihvd_gloo_end)
     return shim

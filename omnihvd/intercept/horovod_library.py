@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any, Callable
 
 from omnihvd import engine
@@ -52,8 +52,7 @@ def wrap_init(decorate: Callable[[Any], Any]) -> None:
 
 def initialized() -> list[Any]:
     """The HorovodBasics of each framework after its hvd.init()."""
-    modules = (sys.modules.get(f"{name}.mpi_ops") for name in FRAMEWORKS)
-    found = (getattr(module, "_basics", None) for module in modules)
+    found = [getattr(sys.modules.get(f"{name}.mpi_ops"), "_basics", None) for name in FRAMEWORKS]
     return [horovod for horovod in found if horovod and horovod.is_initialized()]
 
 
@@ -77,3 +76,8 @@ def _call_after(basics: ModuleType, method: str, then: Callable[[Any], None]) ->
         return result
 
     setattr(basics.HorovodBasics, method, call)
+    # horovod.tensorflow has `shutdown = _basics.shutdown`, and its elastic module imports that.
+    for module in [m for name, m in sys.modules.items() if name.startswith("horovod.")]:
+        bound: Any = getattr(module, method, None)
+        if getattr(bound, "__func__", None) is original:
+            setattr(module, method, MethodType(call, bound.__self__))

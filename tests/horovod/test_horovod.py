@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,6 +195,26 @@ def test_imports_in_any_order_before_init(order: str, launcher: str) -> None:
     env = {**STREAM, "UCX_TLS": "tcp"}  # by whichever UCX comes first
     job = launch([HERE / "import_order.py", order], 2, launcher=launcher, env=env, fresh=True)
     assert all("calls 1" in output for output in job.ranks), job.output
+
+
+BOUND = """
+import horovod.tensorflow as hvd
+import horovod.tensorflow.elastic
+from omnihvd.intercept import horovod_library
+ended = []
+for _ in range(2):
+    horovod_library.on_shutdown(lambda horovod: ended.append(horovod_library.framework_of(horovod)))
+for module in (hvd, hvd.mpi_ops, hvd.elastic):
+    module.shutdown()
+assert ended == ["horovod.tensorflow"] * 6, ended
+"""
+
+
+def test_a_shutdown_is_seen_if_its_name_was_bound_before() -> None:
+    """Else an elastic job keeps Horovod's connections, and a survivor waits for 30 s."""
+    pytest.importorskip("horovod.tensorflow", exc_type=ImportError)
+    done = subprocess.run([sys.executable, "-c", BOUND], capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("tls", ["tcp", "tcp,self"])  # neither has shared memory
