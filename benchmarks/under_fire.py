@@ -16,7 +16,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -29,18 +28,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks.bench.source import source  # noqa: E402
+from benchmarks.elastic_hosts import HOSTS, launcher  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "under_fire.json"
-HOSTS = ("localhost", "127.0.0.1", socket.gethostname())  # to Horovod
 KINDS = ("kill", "kill", "stop")
 STOP = 3.0  # seconds
 COUNT = 1_000_000  # float32, one block of ten not zero on each rank
 PAUSE = 0.02  # seconds between sums, where a training computes
 COMMIT = 10  # steps
-OPTIONS = (
-    *("-np", "3", "--min-np", "1", "--max-np", "3", "--network-interface", "lo"),
-    *("--blacklist-cooldown-range", "1", "2"),  # else a host does not come back
-)
 Event = list[Any]  # what, when, ...
 
 
@@ -106,11 +101,6 @@ class Job:
         self.folder, self.output = folder, folder / "output"
         self.logs = folder / "logs"
         self.logs.mkdir()
-        discover = folder / "discover"
-        discover.write_text("#!/bin/sh\n" + "".join(f"echo {host}:1\n" for host in HOSTS))
-        discover.chmod(0o700)
-        launcher = [sys.executable, str(ROOT / "tests" / "quick_horovodrun.py"), *OPTIONS]
-        launcher += ["--host-discovery-script", str(discover)]
         mine = [sys.executable, __file__, "--rank", str(self.logs), *["--plain"] * plain]
         paths = {
             "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
@@ -118,7 +108,7 @@ class Job:
         }
         with self.output.open("wb") as output:
             self.launcher = subprocess.Popen(
-                [*launcher, *mine],
+                [*launcher(folder), *mine],
                 env={**os.environ, **paths, "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

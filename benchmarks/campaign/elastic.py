@@ -13,19 +13,16 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.campaign import place
-from benchmarks.campaign.job import Record, Result
-from benchmarks.campaign.launched import HOROVODRUN, Launched
+from benchmarks.campaign.job import Record
+from benchmarks.campaign.launched import Launched
 from benchmarks.campaign.plan import ELASTIC, Fault, Job, make_sums, settings
+from benchmarks.elastic_hosts import HOSTS, launcher
 
-HOSTS = ("localhost", "127.0.0.1", socket.gethostname())  # to Horovod
 STEPS = 60  # sums; the job begins again with its list after the last
 TOGETHER = 10  # after so many sums, ranks wait until all are back
-OPTIONS = (
-    *("--min-np", "1", "--max-np", "3", "--network-interface", "lo"),
-    *("--blacklist-cooldown-range", "1", "2"),  # else a host does not come back
-)
 
 
 @dataclass
@@ -80,6 +77,7 @@ class Elastic(Launched):
         self.record = ElasticRecord(job)
         self.newest: dict[int, int] = {}  # host -> its last process
         self.killed_at = 0.0
+        self.waiting.sort(key=lambda fault: fault.after)  # one kill at a time
 
     def start(self) -> None:
         if self.isolated:
@@ -87,11 +85,7 @@ class Elastic(Launched):
         super().start()
 
     def command(self) -> list[str]:
-        discover = self.folder / "discover"
-        discover.write_text("#!/bin/sh\n" + "".join(f"echo {host}:1\n" for host in HOSTS))
-        discover.chmod(0o700)
-        words = [*HOROVODRUN, "-np", "3", *OPTIONS, "--host-discovery-script", str(discover)]
-        return [*words, sys.executable, "-m", "benchmarks.campaign.elastic_rank"]
+        return [*launcher(self.folder), sys.executable, "-m", "benchmarks.campaign.elastic_rank"]
 
     def accept(self) -> None:
         pipe = self.listener.accept()
@@ -101,15 +95,8 @@ class Elastic(Launched):
         self.pids[number], self.pipes[0, number] = pid, pipe
         pipe.send((number, self.job))
 
-    def served(self, g: int, rank: int) -> None:
-        try:
-            said = self.pipes[g, rank].recv()
-        except (EOFError, OSError):
-            del self.pipes[g, rank]
-            return
-        if said[0] == "result":
-            self.record.results.append(Result(g, rank, *said[1:]))
-        elif said[0] == "world":
+    def hear(self, g: int, rank: int, said: Any) -> None:
+        if said[0] == "world":
             self.record.worlds.append(World(said[1], rank, *said[2:]))
         else:
             self.record.done.add(rank)
@@ -120,17 +107,14 @@ class Elastic(Launched):
         whole = {number for number in self.newest.values() if self.lives(number)}
         return len(whole & begun) == len(HOSTS)
 
-    def trigger(self) -> None:
+    def is_due(self, fault: Fault) -> bool:
         """Horovod itself may give up if a second rank ends while it starts again."""
-        kills = [fault for fault in self.waiting if fault.kind == "kill"]
-        kills.sort(key=lambda fault: fault.after)
-        now = kills[:1] if self.is_whole() else []
-        later = [fault for fault in kills if fault not in now]
-        self.waiting = [fault for fault in self.waiting if fault not in later]
-        super().trigger()
-        if now and now[0] not in self.waiting:
-            self.killed_at = time.monotonic() + now[0].delay_s
-        self.waiting += later
+        return super().is_due(fault) and (fault.kind != "kill" or self.is_whole())
+
+    def schedule(self, fault: Fault) -> None:
+        if fault.kind == "kill":
+            self.killed_at = time.monotonic() + fault.delay_s
+        super().schedule(fault)
 
     def inject(self, fault: Fault) -> None:
         """A host's fault is one of its last process."""

@@ -8,7 +8,7 @@ import re
 from benchmarks.campaign.elastic import ElasticRecord, World
 from benchmarks.campaign.job import Result
 from benchmarks.campaign.launched import LAUNCHER
-from benchmarks.campaign.oracle import SOON_S, by_library
+from benchmarks.campaign.oracle import SOON_S, by_library, does_not_end, left_behind
 
 NOTED_S = 0.1  # a kill is noted when it has been sent
 
@@ -17,12 +17,12 @@ def judge_elastic(record: ElasticRecord) -> list[str]:
     """All that is wrong; empty: the job is as it has to be."""
     status = record.ends.get(LAUNCHER)
     return [
-        *([f"{record.hangs}: does not end; its stacks are below"] if record.hangs else []),
+        *does_not_end(record),
         *([f"the launcher ended with status {status}"] if status else []),
         *(wrong for result in record.results for wrong in _result(record, result)),
         *_unnamed(record),
         *_unfinished(record),
-        *([f"left behind: {', '.join(record.left)}"] if record.left else []),
+        *left_behind(record),
     ]
 
 

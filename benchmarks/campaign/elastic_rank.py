@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import sys
 import time
@@ -10,9 +9,12 @@ from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
 
-from benchmarks.campaign.elastic import HOSTS, STEPS, TOGETHER
+from benchmarks.campaign import place
+from benchmarks.campaign.elastic import STEPS, TOGETHER
+from benchmarks.campaign.launched_rank import HorovodSums
 from benchmarks.campaign.plan import Job
-from benchmarks.campaign.values import contribution, difference, encode, total
+from benchmarks.campaign.rank import Rank
+from benchmarks.elastic_hosts import HOSTS
 
 PAUSE_S = 0.01  # between sums, where a training computes
 COMMIT = 5  # sums
@@ -23,36 +25,24 @@ def main() -> int:
     connection = Client(os.environ["CAMPAIGN_SOCKET"], "AF_UNIX")
     connection.send((host, os.getpid()))
     number, job = connection.recv()
-    log = os.open(Path(os.environ["TMPDIR"]) / f"rank-{number}", os.O_WRONLY | os.O_CREAT, 0o600)
-    for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-    faulthandler.enable(2)
+    place.log_to(Path(os.environ["TMPDIR"]), number)
     os.environ["OMNIHVD_HOST_ID"] = f"host-{job.hosts[host]}"
-    train(job, connection)
+    train(job, number, connection)
     return 0
 
 
-def train(job: Job, connection: Any) -> None:
+def train(job: Job, number: int, connection: Any) -> None:
     """Reports ("result", number of the sum, verdict, text, when it began, seconds), and ("world",
     when, rank, size) after each of Horovod's restarts."""
-    import horovod.torch as hvd
-    import torch
     from horovod.common.exceptions import HorovodInternalError
 
-    import omnihvd  # noqa: F401
-
-    sums = job.sums[0]
+    made = HorovodSums(int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"]), None)
+    hvd, sums, member = made.hvd, job.sums[0], Rank(job, number, connection, -1)
 
     def one(step: int) -> str:
-        s, seed, size = sums[step % len(sums)], job.seed * 1000 + step, hvd.size()
-        given = encode(contribution(seed, hvd.rank(), size, s.count, s), s.dtype)
-        x = torch.from_numpy(given)
-        if s.in_place:
-            hvd.allreduce_(x, op=hvd.Sum, name=f"sum {step}")
-        else:
-            x = hvd.allreduce(x, op=hvd.Sum, name=f"sum {step}")
-        wrong = difference(x.numpy(), total(seed, size, s.count, s), s.dtype)
-        return f"{s}: {wrong}" if wrong else ""
+        made.number = step  # ranks that come later have the same names
+        s, seed = sums[step % len(sums)], job.seed * 1000 + step
+        return member.sum(made, hvd.rank(), hvd.size(), s, seed)
 
     @hvd.elastic.run
     def steps(state: Any) -> None:
@@ -78,7 +68,6 @@ def train(job: Job, connection: Any) -> None:
                 report("failed", str(why))
                 raise
 
-    hvd.init()
     steps(hvd.elastic.TorchState(step=0))
     connection.send(("done",))
 

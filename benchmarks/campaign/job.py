@@ -199,7 +199,12 @@ class Running:
             return
         if said[0] == "result":
             self.record.results.append(Result(g, rank, *said[1:]))
-        elif said[0] == "fault":
+        else:
+            self.hear(g, rank, said)
+
+    def hear(self, g: int, rank: int, said: Any) -> None:
+        """What a rank says besides results."""
+        if said[0] == "fault":
             self.record.faults.append(said[1:])
         elif said[0] == "gather":
             self.gathers[g][rank] = said[1]
@@ -238,11 +243,16 @@ class Running:
     # --- faults -----------------------------------------------------------------------------------
 
     def trigger(self) -> None:
-        results = len(self.record.results)
-        ready = [f for f in self.waiting if f.after <= results]
-        self.waiting = [f for f in self.waiting if f.after > results]
-        for fault in ready:
-            self.at(fault.delay_s, lambda fault=fault: self.inject(fault))
+        for fault in [*self.waiting]:
+            if self.is_due(fault):
+                self.waiting.remove(fault)
+                self.schedule(fault)
+
+    def is_due(self, fault: Fault) -> bool:
+        return fault.after <= len(self.record.results)
+
+    def schedule(self, fault: Fault) -> None:
+        self.at(fault.delay_s, lambda: self.inject(fault))
 
     def at(self, seconds: float, action: Callable[[], None]) -> None:
         heapq.heappush(self.due, (time.monotonic() + seconds, next(self.numbers), action))

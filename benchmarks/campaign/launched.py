@@ -19,10 +19,10 @@ from typing import Any, Callable
 from benchmarks.campaign import place
 from benchmarks.campaign.job import Running
 from benchmarks.campaign.plan import LAUNCHERS, Fault, Job, make_sums, settings
+from benchmarks.elastic_hosts import QUICK
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER = -1  # its place among the ranks
-HOROVODRUN = (sys.executable, str(ROOT / "tests" / "quick_horovodrun.py"))
 
 
 def plan_launched(seed: int, isolated: bool) -> Job:
@@ -87,7 +87,8 @@ class Launched(Running):
 
             preload = f"LD_PRELOAD={mpi_abi.shim()}"
             return ["mpirun", "--oversubscribe", "-np", size, "env", preload, *rank]
-        return [*HOROVODRUN, "--gloo", "-np", size, "--network-interface", "lo", *rank]
+        words = ["--gloo", "-np", size, "--network-interface", "lo"]
+        return [sys.executable, str(QUICK), *words, *rank]
 
     def more_sources(self) -> dict[Any, Callable[[], None]]:
         listening: Any = self.listener._listener  # type: ignore[attr-defined]

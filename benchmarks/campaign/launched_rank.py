@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import sys
 from multiprocessing.connection import Client
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.campaign import place
 from benchmarks.campaign.library import MAKERS, Pipes
 from benchmarks.campaign.plan import Job
 from benchmarks.campaign.rank import Rank
@@ -39,7 +39,7 @@ class MpiSums:
 class HorovodSums:
     by_library = True  # perhaps
 
-    def __init__(self, rank: int, size: int, pipes: Pipes) -> None:
+    def __init__(self, rank: int, size: int, pipes: Pipes | None) -> None:
         import horovod.torch as hvd
         import torch
 
@@ -50,11 +50,12 @@ class HorovodSums:
         assert (hvd.rank(), hvd.size()) == (rank, size)
 
     def allreduce(self, given: np.ndarray, out: np.ndarray, dtype: str) -> None:
-        if given is not out:
-            out[:] = given
         self.number += 1
-        name = f"sum {self.number}"
-        self.hvd.allreduce_(self.torch.from_numpy(out), op=self.hvd.Sum, name=name)
+        x, how = self.torch.from_numpy(given), {"op": self.hvd.Sum, "name": f"sum {self.number}"}
+        if given is out:
+            self.hvd.allreduce_(x, **how)
+        else:
+            out[:] = self.hvd.allreduce(x, **how).numpy()
 
     def reduce_scatter(self, given: np.ndarray, out: np.ndarray, dtype: str) -> None:
         raise NotImplementedError
@@ -77,13 +78,9 @@ class Watching:
 
 
 def main() -> int:
-    place = os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
-    log = os.open(Path(os.environ["TMPDIR"]) / f"rank-{place}", os.O_WRONLY | os.O_CREAT, 0o600)
-    for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-    faulthandler.enable(2)
+    rank = int(os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+    place.log_to(Path(os.environ["TMPDIR"]), rank)
     connection = Client(os.environ["CAMPAIGN_SOCKET"], "AF_UNIX")
-    rank = int(place)
     connection.send((rank, os.getpid()))
     job: Job = connection.recv()
     os.environ["OMNIHVD_HOST_ID"] = f"host-{job.hosts[rank]}"

@@ -46,7 +46,7 @@ def judge(record: Record) -> list[str]:
         *(wrong for result in record.results for wrong in _result(record, result)),
         *_missing(record),
         *([f"the aggregator {record.aggregator_end}"] if record.aggregator_end else []),
-        *([f"left behind: {', '.join(record.left)}"] if record.left else []),
+        *left_behind(record),
     ]
 
 
@@ -62,9 +62,17 @@ def fatal(record: Record, group: tuple[int, ...]) -> list[float]:
     ]
 
 
+def does_not_end(record: Record) -> list[str]:
+    return [f"{record.hangs}: does not end; its stacks are below"] if record.hangs else []
+
+
+def left_behind(record: Record) -> list[str]:
+    return [f"left behind: {', '.join(record.left)}"] if record.left else []
+
+
 def _hangs(record: Record) -> list[str]:
-    if record.hangs:
-        return [f"{record.hangs}: does not end; its stacks are below"]
+    if hung := does_not_end(record):
+        return hung
     times = fatal(record, tuple(range(record.job.size))) if record.over else []
     if times and record.over - times[0] > 2 * SOON_S:
         return [f"the launcher ends only {record.over - times[0]:.1f} s after a fault"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import fcntl
 import os
 import re
@@ -40,6 +41,14 @@ def refused() -> str:
         except (OSError, subprocess.SubprocessError):
             return trial
     return ""
+
+
+def log_to(folder: Path, rank: int) -> None:
+    """This process is a rank, and writes there from now on."""
+    log = os.open(folder / f"rank-{rank}", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    faulthandler.enable(2)
 
 
 def can_isolate() -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import faulthandler
 import os
 import resource
 import signal
@@ -211,11 +210,8 @@ def become_rank(
     status = 1
     try:
         place.end_with_parent(signal.SIGKILL)
-        log = os.open(folder / f"rank-{rank}", os.O_WRONLY | os.O_CREAT, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        place.log_to(folder, rank)
         sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-        faulthandler.enable(2)
         os.environ.update(job.env, OMNIHVD_HOST_ID=f"host-{job.hosts[rank]}", TMPDIR=str(folder))
         if job.planted == "segment" and rank == 0:
             Path("/dev/shm/omnihvd-planted").write_text("left behind")

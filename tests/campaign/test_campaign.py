@@ -97,6 +97,18 @@ def test_jobs_under_launchers(tmp_path: Path) -> None:
     assert counts["fault kill"] > 2 and counts["sums right"] > 100
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_elastic_jobs_under_faults(tmp_path: Path) -> None:
+    file = tmp_path / "counts.json"
+    words = ("--elastic", "--json", file, "--first-seed", 4, "--jobs", 4, "--limit", 120)
+    done = campaign(*words, timeout=380)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = json.loads(file.read_text())["counts"]
+    assert counts["fault kill"] >= 4 and counts["sums failed"] >= 4
+    assert counts["sums right"] > 4 * 100
+
+
 def test_a_seed_plans_one_job() -> None:
     assert plan_launched(7, True) == plan_launched(7, True) != plan_launched(8, True)
     assert plan(7) == plan(7) and plan(7) != plan(8)
