@@ -38,11 +38,6 @@ struct Rank {
   bool refused = false;
 };
 
-// Different for each rank, element and sum.
-static int32_t value(int rank, uint64_t i, uint64_t sum) {
-  return int32_t(uint32_t(i + 1) * 0x9E3779B1u + uint32_t(rank) * 0x85EBCA77u + uint32_t(sum)) | 1;
-}
-
 static void begin(Input& in, std::vector<Rank>& ranks, uint32_t block, uint64_t count,
                   uint64_t sum) {
   const bool in_place = in.flag();
@@ -51,7 +46,7 @@ static void begin(Input& in, std::vector<Rank>& ranks, uint32_t block, uint64_t 
     own.given.assign(count, 0);
     const auto has = in.number<uint64_t>();  // blocks, in turn
     for (uint64_t i = 0; i < count; ++i)
-      if (has >> (i / block % 64) & 1) own.given[i] = value(rank, i, sum);
+      if (has >> (i / block % 64) & 1) own.given[i] = value(uint32_t(rank), i, sum);
     own.in = own.given;
     own.out.assign(in_place ? 0 : count, -1);
     own.rounds->begin(own.in.data(), in_place ? own.in.data() : own.out.data(),
@@ -74,12 +69,8 @@ static void change(Input& in, Bytes* message) {
 static void deliver_all(Input& in, Network& network, std::vector<Rank>& ranks, uint64_t number,
                         bool hostile) {
   while (!network.empty()) {
-    auto way = network.begin();
-    std::advance(way, long(in.between(0, network.size() - 1)));
-    const auto [from, to] = way->first;
-    Bytes message = std::move(way->second.front());
-    way->second.pop_front();
-    if (way->second.empty()) network.erase(way);
+    auto [ends, message] = take_next(in, &network);
+    const auto [from, to] = ends;
     Rank& rank = ranks[size_t(to)];
     const auto& header = *reinterpret_cast<const DirectHeader*>(message.data());
     MUST(header.from == uint32_t(from) && header.number == number);

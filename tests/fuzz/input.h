@@ -7,8 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <initializer_list>
+#include <iterator>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -72,6 +76,23 @@ class Input {
   const uint8_t* at_;
   const uint8_t* const end_;
 };
+
+// Different for each rank, element and sum. Sums of these wrap around.
+inline int32_t value(uint32_t rank, uint64_t i, uint64_t sum = 0) {
+  return int32_t(uint32_t(i + 1) * 0x9E3779B1u + rank * 0x85EBCA77u + uint32_t(sum)) | 1;
+}
+
+// Takes the next message of one of these ways, which the input chooses. ways: by their ends; not
+// empty, and none of them is.
+template <class Ends, class Message>
+std::pair<Ends, Message> take_next(Input& in, std::map<Ends, std::deque<Message>>* ways) {
+  auto way = ways->begin();
+  std::advance(way, long(in.between(0, ways->size() - 1)));
+  std::pair<Ends, Message> next(way->first, std::move(way->second.front()));
+  way->second.pop_front();
+  if (way->second.empty()) ways->erase(way);
+  return next;
+}
 
 // False if the product refuses the input by its Error. Any other exception ends the process.
 template <class Function>

@@ -88,11 +88,6 @@ struct Process {
   std::deque<Sum> sums;
 };
 
-// Different for each rank, element and sum.
-static int32_t value(uint32_t rank, uint64_t i, size_t sum) {
-  return int32_t(uint32_t(i + 1) * 0x9E3779B1u + rank * 0x85EBCA77u + uint32_t(sum)) | 1;
-}
-
 class Session {
  public:
   explicit Session(Input& in) : in_(in), processes_(in.between(1, 7)) {
@@ -151,12 +146,8 @@ class Session {
     bool moved = false;
     for (Process& process : processes_) moved |= process.groups->work();
     if (network_.ways.empty()) return moved;
-    auto way = network_.ways.begin();
-    std::advance(way, long(in_.between(0, network_.ways.size() - 1)));
-    const auto [from, to] = way->first;
-    const Network::UnderWay one = way->second.front();
-    way->second.pop_front();
-    if (way->second.empty()) network_.ways.erase(way);
+    const auto [ends, one] = take_next(in_, &network_.ways);
+    const auto [from, to] = ends;
     Bytes message = one.bytes();
     Dispatch& groups = *processes_[to].groups;
     const uint8_t fate = in_.number<uint8_t>();  // 0 without input

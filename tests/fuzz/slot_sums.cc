@@ -17,11 +17,6 @@ struct Datagram {
   Bytes bytes;
 };
 
-// Different for each worker and element, and sums wrap around.
-static int32_t value(uint32_t worker, uint64_t i) {
-  return int32_t(uint32_t(i + 1) * 0x9E3779B1u + worker * 0x85EBCA77u) | 1;
-}
-
 FUZZ(in) {
   const uint32_t workers = uint32_t(in.between(1, 7));
   const uint16_t slots = uint16_t(in.between(1, 3));
@@ -32,7 +27,7 @@ FUZZ(in) {
   for (uint32_t w = 0; w < workers; ++w) {
     const uint16_t has = in.number<uint16_t>();  // blocks
     for (uint64_t i = 0; i < count; ++i) {
-      if (has >> (i / INLINE_ELEMENTS) & 1) tensors[w][i] = value(w, i);
+      if (has >> (i / INLINE_ELEMENTS) & 1) tensors[w][i] = fuzz::value(w, i);
       expected[i] = int32_t(uint32_t(expected[i]) + uint32_t(tensors[w][i]));
     }
   }
