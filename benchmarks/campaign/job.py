@@ -203,7 +203,7 @@ class Running:
             self.hear(g, rank, said)
 
     def hear(self, g: int, rank: int, said: Any) -> None:
-        """What a rank says besides results."""
+        """Takes what a rank says besides results."""
         if said[0] == "fault":
             self.record.faults.append(said[1:])
         elif said[0] == "gather":
