@@ -1,9 +1,7 @@
 """The methods that are compared, each with one setting for all tasks: 1% where there is a ratio.
 
 But 10% where places are random: each waits for 1/ratio steps, and these trainings have 150 to 600.
-Not in it, as each is nearly another: block_threshold, SIDCo's other distributions, QSGD with 8 bits
-(as int8, rounded at random). Not in it, either: ef_sign, one_bit_sgd, sign_sgd, natural_dithering
-and with_codec(). (ef_sign is not nearly `sign`: its sums have 1 bit, where those have 4.)
+Not in it, as each is nearly another: block_threshold (block_topk), and SIDCo's other distributions.
 """
 
 from __future__ import annotations
@@ -29,15 +27,20 @@ def methods(task: Any) -> dict[str, Callable[[], Any]]:
         "natural": lambda: OmniReduce.natural(),
         "int8": lambda: OmniReduce.int8(),
         "int4": lambda: OmniReduce.int4(),
+        "qsgd 8 bits": lambda: OmniReduce.qsgd(bits=8),
         "qsgd 4 bits": lambda: OmniReduce.qsgd(bits=4),
         "terngrad": lambda: OmniReduce.terngrad(),
         "sign": lambda: OmniReduce.sign(),
         "one_bit": lambda: OmniReduce.one_bit(),
+        "natural_dithering": lambda: OmniReduce.natural_dithering(),
+        "ef_sign": lambda: OmniReduce.ef_sign(),
+        "one_bit_sgd": lambda: OmniReduce.one_bit_sgd(),
         "block_topk": lambda: OmniReduce.block_topk(0.01),
         "block_topk 10%": lambda: OmniReduce.block_topk(0.1),
         "block_topk, no feedback": lambda: OmniReduce.block_topk(0.01).with_error_feedback(False),
         "block_random 10%": lambda: OmniReduce.block_random(0.1),
         "topk": lambda: OmniReduce.topk(0.01),
+        "topk, natural": lambda: OmniReduce.topk(0.01).with_codec("natural"),
         "randomk 10%": lambda: OmniReduce.randomk(0.1),
         "topk_threshold": lambda: OmniReduce.topk_threshold(task.threshold),
         "dgc": lambda: OmniReduce.dgc(0.01),
@@ -45,6 +48,7 @@ def methods(task: Any) -> dict[str, Callable[[], Any]]:
         "sidco": lambda: OmniReduce.sidco(0.01),
         "adaptive": lambda: OmniReduce.adaptive(0.01),
         "power_sgd": lambda: OmniReduce.power_sgd(1),
+        "sign_sgd": lambda: OmniReduce.sign_sgd(),
         "signum": lambda: OmniReduce.signum(),
         "eight_bit": lambda: OmniReduce.eight_bit(),
         "inceptionn": lambda: OmniReduce.inceptionn(),
@@ -76,6 +80,6 @@ def optimizer(kind: str, method: str, model: Any, task: Any) -> torch.optim.Opti
 
 def rate(method: str, task: Any) -> float:
     """The rate for plain SGD: the task's, unless momentum adds up gradients, or they are signs."""
-    if method == "signum":
+    if method in ("sign_sgd", "signum"):
         return float(task.sign_rate)
     return float(0.3 * task.rate if method.startswith("dgc") else task.rate)

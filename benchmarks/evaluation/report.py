@@ -76,9 +76,9 @@ Made by `benchmarks/evaluation/run.py`, which says how. Two ranks; 1% where a me
 10% where its places are random. Quality: held out, at the end, mean and standard deviation over
 seeds. kB: sent by a host in a step, all headers included, on links of 1 Gbit/s (where no times
 stand: payload). ms: the median step, computing included, on a machine with two cores for both
-hosts. Compressing: ms of it, where methods select or round in Python. All sums are streamed, small
-ones, too, but for "horovod", which is without omnihvd; "fp16" is Horovod's own compression, above
-omnihvd's sums. Times are of one run on a machine that did other things as well."""
+hosts, in the middle one of three runs of 30 steps. Compressing: ms of it, where methods select or
+round in Python. All sums are streamed, small ones, too, but for "horovod", which is without
+omnihvd; "fp16" is Horovod's own compression, above omnihvd's sums."""
 
 
 def plain() -> str:
@@ -117,9 +117,9 @@ def table(task: str) -> str:
     for method in methods.methods(TASKS[task]):
         ours, fast = quality.get(method, []), links["1gbit"].get(method, [])
         if ours or fast:
-            cells = [method, _quality(ours), _mean(fast or ours, "bytes", 1e-3)]
-            cells += [_mean(links[rate].get(method, []), "step_seconds", 1e3) for rate in RATES]
-            compressing = _mean(fast, "compress_seconds", 1e3)
+            cells = [method, _quality(ours), _kilobytes(fast or ours)]
+            cells += [_middle(links[rate].get(method, []), "step_seconds") for rate in RATES]
+            compressing = _middle(fast, "compress_seconds")
             cells.append("in the engine" if method in CODECS else compressing)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -132,10 +132,15 @@ def _quality(found: list[Piece]) -> str:
     return f"{statistics.mean(ends):.4f} ± {statistics.stdev(ends):.4f}"
 
 
-def _mean(found: list[Piece], name: str, scale: float) -> str:
+def _kilobytes(found: list[Piece]) -> str:
     # 0 bytes: only a link counts the bytes of sums in parts.
-    values = [scale * piece[name] for piece in found if piece[name] or name != "bytes"]
+    values = [1e-3 * piece["bytes"] for piece in found if piece["bytes"]]
     return f"{statistics.mean(values):.1f}" if values else ""
+
+
+def _middle(found: list[Piece], name: str) -> str:
+    """Milliseconds, in the middle one of the runs."""
+    return f"{1e3 * statistics.median(piece[name] for piece in found):.1f}" if found else ""
 
 
 def optimizers() -> list[str]:
@@ -159,7 +164,7 @@ def payments(task: str) -> list[str]:
     texts = []
     for rate in RATES:
         times = {
-            method: statistics.mean(piece["step_seconds"] for piece in found)
+            method: statistics.median(piece["step_seconds"] for piece in found)
             for method, found in by_method(task, rate).items()
         }
         if not {"none", "fp16"} <= times.keys():
@@ -211,7 +216,7 @@ def plot(task: str) -> None:
         return
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.4), layout="constrained")
     for method in both:
-        step = statistics.mean(piece["step_seconds"] for piece in fast[method])
+        step = statistics.median(piece["step_seconds"] for piece in fast[method])
         curves = [piece["curve"] for piece in quality[method]]
         ends = [curve[-1][1] for curve in curves]
         point = (step * curves[0][-1][0], statistics.mean(ends))

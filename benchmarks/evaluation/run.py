@@ -4,7 +4,8 @@
 
 quality  three seeds, on one host
 momentum the same with four ranks and a momentum of 0.9; and adam (methods.optimizer)
-1gbit    30 steps on hosts with links of that rate, one rank each (needs root); and 10gbit.
+1gbit    three times 30 steps on hosts with links of that rate, one rank each (needs root); and
+         10gbit. Methods take turns.
          Beside the methods, "horovod": without omnihvd, in the faster of Open MPI's two settings
          that suit Horovod best
 sidco    60 steps: how many elements SIDCo keeps from step 20 on
@@ -48,7 +49,7 @@ class Part(NamedTuple):
     makers: str = "methods"  # of methods.py
     seeds: int = 1
     steps: int = 0  # 0: the task's
-    points: int = 1  # of the curve
+    points: int = 0  # of the curve
     rate: str | None = None
     optimizer: str = "sgd"
     ranks: int = 0  # 0: --ranks
@@ -58,8 +59,8 @@ PARTS = {
     "quality": Part(seeds=3, points=10),
     "momentum": Part(seeds=3, points=10, optimizer="momentum", ranks=4),
     "adam": Part(seeds=3, points=10, optimizer="adam", ranks=4),
-    "1gbit": Part(steps=30, rate="1gbit"),
-    "10gbit": Part(steps=30, rate="10gbit"),
+    "1gbit": Part(seeds=3, steps=30, rate="1gbit"),
+    "10gbit": Part(seeds=3, steps=30, rate="10gbit"),
     "sidco": Part(makers="sidco", steps=60),
 }
 

@@ -57,7 +57,7 @@ def train(
         follow()
         if step == 20:
             kept = [counters.stats()["kept_elements"], counters.stats()["elements"]]
-        if (step + 1) % (steps // given["points"]) == 0 and hvd.rank() == 0:
+        if hvd.rank() == 0 and (step + 1) * given["points"] % steps < given["points"]:
             curve.append([step + 1, task.quality(task.outputs(model), task.held_out[1])])
     sent, cost = _sent(given["in_lab"]) - before, counters.stats()
     hvd.barrier()
@@ -94,8 +94,8 @@ def main() -> None:
         if hvd.rank() == 0:
             entry = {"method": method, "seed": seed, "ranks": hvd.size(), **about, **measured}
             report.add(Path(given["file"]), entry)
-            print(f"{given['task']:8s} {method:16s} {seed} {measured['curve'][-1][1]:.4f}")
-            sys.stdout.flush()
+            end = measured["curve"][-1][1] if measured["curve"] else measured["step_seconds"]
+            print(f"{given['task']:8s} {method:16s} {seed} {end:.4f}", flush=True)
 
 
 if __name__ == "__main__":

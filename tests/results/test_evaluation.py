@@ -45,7 +45,7 @@ def test_plain_horovod_has_the_faster_setting(
     monkeypatch.setattr(run, "_launch", launch)
     monkeypatch.setattr(run.os, "geteuid", lambda: 0)
     report.save(results / "evaluation" / "words-1gbit.json", [{"method": "dgc", "seed": 0}])
-    started(monkeypatch, "1gbit", "--task", "words", "--method", "none", "horovod")
+    started(monkeypatch, "1gbit", "--task", "words", "--method", "none", "horovod", "--seeds", "1")
     first, second = seconds
     assert [one[1] for one in seen if one[0] == "horovod"] == [first, second]
     assert all(without == (method == "horovod") for method, _, _, without in seen)
