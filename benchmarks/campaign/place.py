@@ -51,10 +51,6 @@ def log_to(folder: Path, rank: int) -> None:
     faulthandler.enable(2)
 
 
-def can_isolate() -> bool:
-    return not refused()
-
-
 def isolate(memory_bytes: int, loss: float, late: float) -> None:
     """Gives this process its own network, /dev/shm of so many bytes, and System V memory."""
     libc = ctypes.CDLL(None, use_errno=True)

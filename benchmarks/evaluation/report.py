@@ -74,11 +74,12 @@ HEAD = """# Compressors on real tasks
 
 Made by `benchmarks/evaluation/run.py`, which says how. Two ranks; 1% where a method has a ratio,
 10% where its places are random. Quality: held out, at the end, mean and standard deviation over
-seeds. kB: sent by a host in a step, all headers included, on links of 1 Gbit/s (where no times
-stand: payload). ms: the median step, computing included, on a machine with two cores for both
-hosts, in the middle one of three runs of 30 steps. Compressing: ms of it, where methods select or
-round in Python. All sums are streamed, small ones, too, but for "horovod", which is without
-omnihvd; "fp16" is Horovod's own compression, above omnihvd's sums."""
+seeds; minus none: the same of the difference to no compression with the same seed. kB: sent by a
+host in a step, all headers included, on links of 1 Gbit/s (where no times stand: payload). ms: the
+median step, computing included, on a machine with two cores for both hosts, in the middle one of
+three runs of 30 steps. Compressing: ms of it, where methods select or round in Python. All sums are
+streamed, small ones, too, but for "horovod", which is without omnihvd; "fp16" is Horovod's own
+compression, above omnihvd's sums."""
 
 
 def plain() -> str:
@@ -111,13 +112,15 @@ def table(task: str) -> str:
     quality, links = by_method(task, "quality"), {rate: by_method(task, rate) for rate in RATES}
     lines = [
         f"## {task}: {TASKS[task].megabytes} MB of gradients, {TASKS[task].steps} steps\n",
-        f"| method | {TASKS[task].measure} | kB | ms at 1 Gbit/s | ms at 10 Gbit/s | compressing |",
-        "|---|---|---|---|---|---|",
+        f"| method | {TASKS[task].measure} | minus none | kB | ms at 1 Gbit/s | "
+        "ms at 10 Gbit/s | compressing |",
+        "|---|---|---|---|---|---|---|",
     ]
     for method in methods.methods(TASKS[task]):
         ours, fast = quality.get(method, []), links["1gbit"].get(method, [])
         if ours or fast:
-            cells = [method, _quality(ours), _kilobytes(fast or ours)]
+            cells = [method, _quality(ours), _difference(ours, quality.get("none", []))]
+            cells.append(_kilobytes(fast or ours))
             cells += [_middle(links[rate].get(method, []), "step_seconds") for rate in RATES]
             compressing = _middle(fast, "compress_seconds")
             cells.append("in the engine" if method in CODECS else compressing)
@@ -130,6 +133,16 @@ def _quality(found: list[Piece]) -> str:
     if len(ends) < 2:
         return "".join(f"{end:.4f} (one seed)" for end in ends)
     return f"{statistics.mean(ends):.4f} ± {statistics.stdev(ends):.4f}"
+
+
+def _difference(found: list[Piece], to: list[Piece]) -> str:
+    """Seed by seed: seeds differ by more than methods do."""
+    base = {piece["seed"]: piece["curve"][-1][1] for piece in to}
+    pairs = [(p["curve"][-1][1], base[p["seed"]]) for p in found if p["seed"] in base]
+    differences = [end - other for end, other in pairs]
+    if len(differences) < 2:
+        return "".join(f"{difference:+.4f}" for difference in differences)
+    return f"{statistics.mean(differences):+.4f} ± {statistics.stdev(differences):.4f}"
 
 
 def _kilobytes(found: list[Piece]) -> str:

@@ -58,7 +58,9 @@ def train(
         if step == 20:
             kept = [counters.stats()["kept_elements"], counters.stats()["elements"]]
         if hvd.rank() == 0 and (step + 1) * given["points"] % steps < given["points"]:
+            torch.set_num_threads(hvd.local_size())  # the others wait
             curve.append([step + 1, task.quality(task.outputs(model), task.held_out[1])])
+            torch.set_num_threads(1)
     sent, cost = _sent(given["in_lab"]) - before, counters.stats()
     hvd.barrier()
     seen = cost["elements"] - kept[1]

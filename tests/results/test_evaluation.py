@@ -106,3 +106,14 @@ def test_quality_has_the_standard_deviation_of_a_sample() -> None:
     found = report._quality([{"curve": [[1, 9.0], [2, end]]} for end in ends])
     assert found == f"2.3333 ± {statistics.stdev(ends):.4f}"
     assert report._quality([{"curve": [[2, 1.5]]}]) == "1.5000 (one seed)"
+
+
+def test_a_method_is_compared_with_none_seed_by_seed() -> None:
+    def pieces(*ends: float) -> list[dict[str, Any]]:
+        return [{"seed": seed, "curve": [[2, end]]} for seed, end in enumerate(ends)]
+
+    none = pieces(4.0, 5.0, 6.0)
+    assert report._difference(pieces(4.1, 5.1, 6.1), none) == "+0.1000 ± 0.0000"
+    assert report._difference(pieces(4.0, 5.2), none) == "+0.1000 ± 0.1414"
+    assert report._difference(pieces(3.5), none) == "-0.5000"
+    assert report._difference(none, []) == ""
