@@ -58,7 +58,7 @@ def by_method(task: str, part: str) -> dict[str, list[Piece]]:
 
 
 def write() -> None:
-    texts = [HEAD, plain()]
+    texts = [HEAD]
     for task in TASKS:
         if pieces(task, "quality"):
             texts += [table(task), *payments(task), f"![{task}](evaluation-{task}.png)"]
@@ -78,25 +78,8 @@ seeds; minus none: the same of the difference to no compression with the same se
 host in a step, all headers included, on links of 1 Gbit/s (where no times stand: payload). ms: the
 median step, computing included, on a machine with two cores for both hosts, in the middle one of
 three runs of 30 steps. Compressing: ms of it, where methods select or round in Python. All sums are
-streamed, small ones, too, but for "horovod", which is without omnihvd; "fp16" is Horovod's own
-compression, above omnihvd's sums."""
-
-
-def plain() -> str:
-    """How plain Horovod was measured: older pieces have no setting."""
-    older = [
-        task
-        for task in TASKS
-        if any(
-            "setting" not in p for rate in RATES for p in by_method(task, rate).get("horovod", [])
-        )
-    ]
-    if older:
-        return (
-            f'With {", ".join(older)} plain Horovod ("horovod") has Open MPI\'s default settings, '
-            "which are not its best, in one run of 30 steps."
-        )
-    return 'Plain Horovod ("horovod") has the faster of the two settings of Open MPI that suit it.'
+streamed, small ones, too, but for "horovod", which is without omnihvd, in the faster of the two
+settings of Open MPI that suit it; "fp16" is Horovod's own compression, above omnihvd's sums."""
 
 
 SIDCO = (

@@ -8,7 +8,14 @@ from typing import Any
 
 from benchmarks.bench.report import markdown
 from benchmarks.delay_control import KINDS, TARGETS, behind, by_name, seconds_to
-from benchmarks.tables.results import in_ms, load, spread  # adds compared's folder
+from benchmarks.tables.results import (  # adds compared's folder
+    ends,
+    in_ms,
+    load,
+    pieces,
+    spread,
+    step_s,
+)
 
 from compared import ORDERED, WAYS  # isort: skip
 
@@ -17,6 +24,7 @@ from compared import ORDERED, WAYS  # isort: skip
 
 TASKS = {"words": "loss, words", "digits": "accuracy, digits", "ratings": "RMSE, ratings"}
 SHOWN = {  # by their names in benchmarks/evaluation
+    "horovod": "Horovod at its best",
     "none": "OmniReduce alone",
     "fp16": "Horovod's fp16",
     "int8": "`int8()`",
@@ -25,6 +33,9 @@ SHOWN = {  # by their names in benchmarks/evaluation
     "int4": "`int4()`",
     "one_bit": "`one_bit()`",
     "terngrad": "`terngrad()`",
+    "natural_dithering": "`natural_dithering()`",
+    "ef_sign": "`ef_sign()`",
+    "one_bit_sgd": "`one_bit_sgd()`",
     "block_topk 10%": "`block_topk(0.1)`",
     "block_topk": "`block_topk(0.01)`",
     "topk": "`topk(0.01)`",
@@ -32,6 +43,7 @@ SHOWN = {  # by their names in benchmarks/evaluation
     "sidco": "`sidco(0.01)`",
     "dgc": "`dgc(0.01)`",
     "power_sgd": "`power_sgd(1)`",
+    "sign_sgd": "`sign_sgd()`",
     "signum": "`signum()`",
     "eight_bit": "`eight_bit()`",
 }
@@ -41,12 +53,9 @@ def methods() -> str:
     """Bytes and times with words at 1 Gbit/s, and the quality of three tasks."""
     cells = []
     for method, title in SHOWN.items():
-        (fast,) = (e for e in load("evaluation/words-1gbit.json") if e["method"] == method)
-        cells.append([title, f"{fast['bytes'] / 1e3:.0f}", in_ms(fast["step_seconds"])])
-        for task in TASKS:
-            found = load(f"evaluation/{task}-quality.json")
-            ends = [e["curve"][-1][1] for e in found if e["method"] == method]
-            cells[-1].append(spread(ends, 3))
+        sent = mean(piece["bytes"] for piece in pieces("words", "1gbit", method))
+        cells.append([title, f"{sent / 1e3:.0f}", in_ms(step_s("words", "1gbit", method))])
+        cells[-1] += [spread(ends(task, method), 3) for task in TASKS]
     return markdown(["", "kB, words", "ms a step, words", *TASKS.values()], cells)
 
 

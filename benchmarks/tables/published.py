@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.bench.report import markdown
-from benchmarks.tables.results import RESULTS, load
+from benchmarks.tables.results import RESULTS, ends, load, step_s
 from omnihvd.rates import rate_text
 
 # --- GRACE ----------------------------------------------------------------------------------------
@@ -22,7 +22,10 @@ METHODS = {
     "int8": ("8 bits in the engine", "", ""),
     "qsgd 4 bits": ("QSGD: 64 levels; 4 bits", "qsgd_q=64", "qsgd_q=64"),
     "terngrad": ("TernGrad", "terngrad", "terngrad"),
-    "one_bit": ("1-bit", "onebit_mem", "onebit_mem"),
+    "one_bit_sgd": ("1-bit", "onebit_mem", "onebit_mem"),
+    "one_bit": ("1 bit in the engine", "", ""),
+    "ef_sign": ("EF-SignSGD", "efsignsgd_mem", "efsignsgd_mem"),
+    "sign_sgd": ("signSGD", "signsgd", "signsgd"),
     "signum": ("Signum", "signum", "signum"),
     "inceptionn": ("INCEPTIONN", "inceptionn", "inceptionn"),
     "sketch": ("SketchML", "sketch_mem_q=64", "sketch_mem_q=64"),
@@ -54,20 +57,12 @@ def theirs(task: str, method: str) -> list[str]:
     return [*(f"{float(speed):.2f}" if speed else "" for speed in speeds), line.get("quality", "")]
 
 
-def step_s(task: str, rate: str, method: str) -> float:
-    entries = load(f"evaluation/{task}-{rate}.json")
-    (found,) = (entry["step_seconds"] for entry in entries if entry["method"] == method)
-    return float(found)
-
-
 def ours(task: str, method: str) -> list[str]:
     """Steps of plain Horovod over those with the method at 1 and 10 Gbit/s, and the quality."""
     cells = []
     for rate in ("1gbit", "10gbit"):
         cells.append(f"{step_s(task, rate, 'horovod') / step_s(task, rate, method):.2f}")
-    found = load(f"evaluation/{task}-quality.json")
-    ends = [entry["curve"][-1][1] for entry in found if entry["method"] == method]
-    return [*cells, f"{mean(ends):.3f}"]
+    return [*cells, f"{mean(ends(task, method)):.3f}"]
 
 
 def _beside(their_task: str, task: str, name: int, what: tuple[str, str]) -> str:

@@ -34,6 +34,24 @@ def joined(texts: list[str]) -> str:
     return " / ".join(texts)
 
 
+# Results of benchmarks/evaluation.
+
+
+def pieces(task: str, part: str, method: str) -> list[dict[str, Any]]:
+    """One for each seed."""
+    return [e for e in load(f"evaluation/{task}-{part}.json") if e["method"] == method]
+
+
+def step_s(task: str, rate: str, method: str) -> float:
+    """Seconds of a step, in the middle one of the runs."""
+    return float(median(piece["step_seconds"] for piece in pieces(task, rate, method)))
+
+
+def ends(task: str, method: str) -> list[float]:
+    """Each seed's last quality."""
+    return [piece["curve"][-1][1] for piece in pieces(task, "quality", method)]
+
+
 # Results of benchmarks/bench.
 
 

@@ -195,6 +195,7 @@ def ef_sign() -> Compressor:
     """Sends each element's sign in one bit; the scale is the mean absolute value.
 
     Karimireddy et al., EF-SignSGD (ICML 2019), with error feedback on contributions and on sums.
+    Beside an optimizer's momentum a training may fail (benchmarks/compression.md).
     """
     return _compressor(EfSign())
 
@@ -203,7 +204,8 @@ def one_bit_sgd() -> Compressor:
     """Sends each element in one bit, as the mean of the elements with its sign.
 
     Seide et al., 1-bit SGD (Interspeech 2014), with error feedback on both sides, as published: on
-    a rank's contributions, and on the sums, where each part belongs to one rank.
+    a rank's contributions, and on the sums, where each part belongs to one rank. Beside an
+    optimizer's momentum a training may fail.
     """
     return _compressor(OneBitSgd())
 

@@ -91,16 +91,6 @@ def test_parts_with_links_say_at_once_that_they_need_root(
     assert said.rstrip().endswith("quality momentum adam sidco cost report")
 
 
-def test_the_report_says_where_plain_horovod_has_the_defaults(results: Path) -> None:
-    piece = {"method": "horovod", "seed": 0}
-    report.save(results / "evaluation" / "words-1gbit.json", [piece])
-    report.save(results / "evaluation" / "digits-1gbit.json", [{**piece, "setting": "a"}])
-    assert "With words plain Horovod (" in report.plain()
-    assert "has Open MPI's default settings, which are not its best, in one run" in report.plain()
-    report.save(results / "evaluation" / "words-1gbit.json", [{**piece, "setting": "a"}])
-    assert "default" not in report.plain()
-
-
 def test_quality_has_the_standard_deviation_of_a_sample() -> None:
     ends = [1.0, 2.0, 4.0]
     found = report._quality([{"curve": [[1, 9.0], [2, end]]} for end in ends])
