@@ -14,7 +14,9 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 COSTS = RESULTS / "evaluation" / "cost.json"
 RATES = ("1gbit", "10gbit")
 OPTIMIZERS = {"momentum": "SGD with momentum", "adam": "Adam"}  # parts of run.py
-CODECS = ("natural", "int8", "int4", "qsgd 4 bits", "terngrad", "sign", "one_bit")
+CODECS = (
+    *("natural", "int8", "int4", "qsgd 8 bits", "qsgd 4 bits", "terngrad", "sign", "one_bit"),
+)
 DRAWN = ("none", "fp16", "natural", "sign", "block_topk", "topk", "power_sgd", "dgc")  # as curves
 
 Piece = dict[str, Any]
