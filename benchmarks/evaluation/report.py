@@ -106,28 +106,33 @@ def table(task: str) -> str:
         if ours or fast:
             cells = [method, _quality(ours), _difference(ours, quality.get("none", []))]
             cells.append(_kilobytes(fast or ours))
-            cells += [_middle(links[rate].get(method, []), "step_seconds") for rate in RATES]
-            compressing = _middle(fast, "compress_seconds")
+            cells += [_ms(links[rate].get(method, []), "step_seconds") for rate in RATES]
+            compressing = _ms(fast, "compress_seconds")
             cells.append("in the engine" if method in CODECS else compressing)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _quality(found: list[Piece]) -> str:
-    ends = [piece["curve"][-1][1] for piece in found]
-    if len(ends) < 2:
-        return "".join(f"{end:.4f} (one seed)" for end in ends)
-    return f"{statistics.mean(ends):.4f} ± {statistics.stdev(ends):.4f}"
+    return _spread(_ends(found)) + " (one seed)" * (len(found) == 1)
 
 
 def _difference(found: list[Piece], to: list[Piece]) -> str:
     """Seed by seed: seeds differ by more than methods do."""
-    base = {piece["seed"]: piece["curve"][-1][1] for piece in to}
-    pairs = [(p["curve"][-1][1], base[p["seed"]]) for p in found if p["seed"] in base]
-    differences = [end - other for end, other in pairs]
-    if len(differences) < 2:
-        return "".join(f"{difference:+.4f}" for difference in differences)
-    return f"{statistics.mean(differences):+.4f} ± {statistics.stdev(differences):.4f}"
+    base = {piece["seed"]: end for piece, end in zip(to, _ends(to))}
+    pairs = [(end, p["seed"]) for p, end in zip(found, _ends(found)) if p["seed"] in base]
+    return _spread([end - base[seed] for end, seed in pairs], "+")
+
+
+def _ends(found: list[Piece]) -> list[float]:
+    return [piece["curve"][-1][1] for piece in found]
+
+
+def _spread(values: list[float], sign: str = "") -> str:
+    """The mean and the standard deviation of a sample; of one seed, the value."""
+    if len(values) < 2:
+        return "".join(f"{value:{sign}.4f}" for value in values)
+    return f"{statistics.mean(values):{sign}.4f} ± {statistics.stdev(values):.4f}"
 
 
 def _kilobytes(found: list[Piece]) -> str:
@@ -136,9 +141,13 @@ def _kilobytes(found: list[Piece]) -> str:
     return f"{statistics.mean(values):.1f}" if values else ""
 
 
-def _middle(found: list[Piece], name: str) -> str:
-    """Milliseconds, in the middle one of the runs."""
-    return f"{1e3 * statistics.median(piece[name] for piece in found):.1f}" if found else ""
+def _ms(found: list[Piece], name: str) -> str:
+    return f"{1e3 * _middle(found, name):.1f}" if found else ""
+
+
+def _middle(found: list[Piece], name: str) -> float:
+    """Seconds, in the middle one of the runs."""
+    return statistics.median(piece[name] for piece in found)
 
 
 def optimizers() -> list[str]:
@@ -162,7 +171,7 @@ def payments(task: str) -> list[str]:
     texts = []
     for rate in RATES:
         times = {
-            method: statistics.median(piece["step_seconds"] for piece in found)
+            method: _middle(found, "step_seconds")
             for method, found in by_method(task, rate).items()
         }
         if not {"none", "fp16"} <= times.keys():
@@ -214,9 +223,9 @@ def plot(task: str) -> None:
         return
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.4), layout="constrained")
     for method in both:
-        step = statistics.median(piece["step_seconds"] for piece in fast[method])
+        step = _middle(fast[method], "step_seconds")
         curves = [piece["curve"] for piece in quality[method]]
-        ends = [curve[-1][1] for curve in curves]
+        ends = _ends(quality[method])
         point = (step * curves[0][-1][0], statistics.mean(ends))
         spread = statistics.stdev(ends) if len(ends) > 1 else 0.0
         left.errorbar(*point, spread, fmt="o", markersize=4, capsize=3)

@@ -43,6 +43,7 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     counters.reset()
     seconds, curve = [], []
+    every = steps // given["points"] if given["points"] else 0
     kept = [0.0, 0.0]
     hvd.barrier()
     before = _sent(given["in_lab"])
@@ -57,7 +58,7 @@ def train(
         follow()
         if step == 20:
             kept = [counters.stats()["kept_elements"], counters.stats()["elements"]]
-        if hvd.rank() == 0 and (step + 1) * given["points"] % steps < given["points"]:
+        if hvd.rank() == 0 and every and (step + 1) % every == 0:
             torch.set_num_threads(hvd.local_size())  # the others wait
             curve.append([step + 1, task.quality(task.outputs(model), task.held_out[1])])
             torch.set_num_threads(1)
